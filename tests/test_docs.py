@@ -21,6 +21,7 @@ from helpers import foreign_datasets as sourcedata
 from helpers import media_files as clips
 from helpers.kinds import LISTED
 from helpers.pages import LANGUAGES, Session, blocks
+from helpers.robots import write_robot
 from helpers.tars import write_tar
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,15 @@ def add_sources(root: Path) -> None:
     sourcedata.parquet(root / "tables", [5, 4, 3])
     sourcedata.images(root / "downloads", [5, 4], "webdataset")
     sourcedata.lerobot_v3(root / "robot", [7, 5, 8], "observation.images.top")
+    write_robot(
+        root / "arm",
+        fps=30,
+        width=4,
+        lengths=(30, 24),
+        cameras={"cam_high": (24, 24)},
+        extra={"idle": [n % 5 == 0 for n in range(54)]},
+        episodes={"success": [True, True]},
+    )
     shutil.copytree(GOLDEN / "sources/huggingface/dict", root / "saved")
     shutil.copytree(GOLDEN / "sources/mds/plain", root / "streaming")
 

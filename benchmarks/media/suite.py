@@ -17,7 +17,7 @@ from benchmarks.lib import corpus
 from benchmarks.lib.measure import Row, alternate, child, feedmill, run
 from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
 
-PEERS = ("energon",)
+PEERS = ("energon", "lerobot")
 
 CLIPS, SHARDS = 200, 4
 DIFFERENT = 20
@@ -207,6 +207,40 @@ def frames(repeat: int) -> Iterable[Row]:
             )
 
 
+def robots() -> Path:
+    """Return a data set of 600 frames of two cameras that LeRobot recorded with its own settings."""
+    path = corpus.folder() / "robots"
+    if not (path / "meta/info.json").exists():
+        child(peers.need("lerobot"), "media.peers.lerobot", "make", path, env=peers.environment())
+    return path
+
+
+def windows(repeat: int) -> Iterable[Row]:
+    """Measure shuffled windows of robot videos per second of processor time, beside LeRobot's own data sets."""
+    path = robots()
+    for workers in (0, 2):
+        ours = partial(child, sys.executable, "media.peers.feedmill", "windows", path, workers)
+        for what, name, *more in (("data set", "whole", "torchcodec"), ("streaming data set", "streaming")):
+            words = (name, path, workers, *more)
+            theirs = partial(child, peers.need("lerobot"), "media.peers.lerobot", *words, env=peers.environment())
+            a, b = alternate(repeat, ours, theirs)
+            title = f"shuffled windows, {workers} workers, LeRobot's {what}"
+            yield Row("windows", title, "/s", a["per_cpu_s"], b["per_cpu_s"], 3, note="of processor time")
+
+
+def windows_bucket(repeat: int) -> Iterable[Row]:
+    """Measure an epoch of shuffled windows from a bucket that answers after 20 ms, beside files, both Feedmill."""
+    path = robots()
+    sides = (partial(child, sys.executable, "media.peers.feedmill", "loaded", path, delay) for delay in (0.02, 0))
+    a, b = alternate(repeat, *sides)
+    yield Row("windows-bucket", "shuffled frames from a bucket, beside files", "/s", a["per_s"], b["per_s"], 0.8)
+    yield Row("windows-bucket", "the same, processor time", "s", a["cpu"], b["cpu"])
+    yield Row("windows-bucket", "bytes beside those that are needed", "", a["bytes_ratio"], bound=1.15)
+    yield Row("windows-bucket", "requests beside 1.1 a group and 2 a file", "", a["requests_ratio"], bound=1.0)
+    yield Row("windows-bucket", "bytes before the first batch beside all", "", a["first_bytes_share"])
+
+
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
-    "prepare-media": prepare_media, "video": video, "frames": frames
+    "prepare-media": prepare_media, "video": video, "frames": frames, "windows": windows,
+    "windows-bucket": windows_bucket,
 }  # fmt: skip

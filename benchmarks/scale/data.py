@@ -82,6 +82,7 @@ def _sparse_tar(path: Path) -> np.ndarray:
 
 def _link(source: Path, target: Path) -> None:
     """Create a link, to a new copy if the file has as many as it may."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
     except OSError as error:
@@ -133,3 +134,91 @@ def small_files(size: float, per_file: int = 1) -> Path:
     for made in ("attributes", "kept"):
         shutil.rmtree(path / made, ignore_errors=True)
     return path
+
+
+EPISODES, LENGTH, CAMERAS = 92_000, 300, ("top", "left", "wrist")
+"""Episodes of robots at full size, frames of one, and its cameras."""
+IN_VIDEO, IN_FILE = 40, 400
+"""Episodes of a video file, and of a data file."""
+
+
+def robots(size: float) -> Path:
+    """Return a folder with a LeRobot data set in ``set`` and the tables of its videos in ``cache``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    episodes = scaled(EPISODES // IN_FILE, size) * IN_FILE
+    path = corpus.folder() / "scale" / f"robots_{episodes}"
+    if (path / ".complete").exists():
+        return path
+    shutil.rmtree(path, ignore_errors=True)
+    (path / "set/meta/episodes/chunk-000").mkdir(parents=True)
+    feature = {"dtype": "float32", "shape": [7], "names": None}
+    camera = {"dtype": "video", "shape": [48, 64, 3], "names": ["height", "width", "channels"]}
+    numbers = {name: {"dtype": "int64", "shape": [1]} for name in ("frame_index", "episode_index", "task_index")}
+    info = {
+        "codebase_version": "v3.0", "fps": 15, "robot_type": "franka", "total_episodes": episodes,
+        "total_frames": episodes * LENGTH, "chunks_size": 1000, "splits": {},
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+        "features": {
+            **{f"observation.images.{name}": camera for name in CAMERAS},
+            "observation.state": feature, "action": feature, "timestamp": {"dtype": "float32", "shape": [1]}, **numbers,
+        },
+    }  # fmt: skip
+    (path / "set/meta/info.json").write_text(json.dumps(info))
+    pq.write_table(pa.table({"task_index": [0], "task": ["Stack."]}), path / "set/meta/tasks.parquet")
+    episode = np.arange(episodes)
+    columns = {"episode_index": episode, "length": np.full(episodes, LENGTH)}
+    columns |= {"data/chunk_index": episode // IN_FILE // 1000, "data/file_index": episode // IN_FILE % 1000}
+    for name in CAMERAS:
+        key, file = f"videos/observation.images.{name}", episode // IN_VIDEO
+        columns |= {f"{key}/chunk_index": file // 1000, f"{key}/file_index": file % 1000}
+        columns |= {f"{key}/from_timestamp": episode % IN_VIDEO * LENGTH / 15}
+    pq.write_table(pa.table(columns), path / "set/meta/episodes/chunk-000/file-000.parquet")
+    rows = IN_FILE * LENGTH
+    states = pa.FixedSizeListArray.from_arrays(np.random.default_rng(0).random(7 * rows, np.float32), 7)
+    frame = np.arange(rows) % LENGTH
+    table = {"observation.state": states, "action": states, "timestamp": (frame / 15).astype(np.float32)}
+    table |= {"frame_index": frame, "episode_index": np.arange(rows) // LENGTH, "task_index": np.zeros(rows, np.int64)}
+    pq.write_table(pa.table(table), path / "rows.parquet", row_group_size=LENGTH)  # as its recorder does
+    _robot_video(path / "video.mp4")
+    for number in range(episodes // IN_FILE):
+        _link(path / "rows.parquet", path / f"set/data/chunk-{number // 1000:03d}/file-{number % 1000:03d}.parquet")
+    videos = [
+        f"videos/observation.images.{name}/chunk-{number // 1000:03d}/file-{number % 1000:03d}.mp4"
+        for name in CAMERAS for number in range(-(-episodes // IN_VIDEO))
+    ]  # fmt: skip
+    for video in videos:
+        _link(path / "video.mp4", path / "set" / video)
+    _keep_tables(path, videos)
+    (path / ".complete").touch()
+    return path
+
+
+def _robot_video(path: Path) -> None:
+    import av
+
+    scene = np.random.default_rng(0).integers(0, 255, (48, 64 + 300, 3), np.uint8)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=15, options={"g": "2", "bf": "0", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for at in range(IN_VIDEO * LENGTH):
+            pixels = np.ascontiguousarray(scene[:, at % 300 : at % 300 + 64])
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        out.mux(stream.encode())
+
+
+def _keep_tables(path: Path, videos: list[str]) -> None:
+    """Make the tables of all videos, as runs over all of them do."""
+    from feedmill.formats.avvideo import Frames
+    from feedmill.storage import open_store
+
+    known = os.environ.get("FEEDMILL_CACHE_DIR")
+    os.environ["FEEDMILL_CACHE_DIR"] = str(path / "cache")
+    frames = Frames(open_store(str(path / "set")), 0.02)
+    for video in videos:
+        frames.table(video)
+    os.environ.pop("FEEDMILL_CACHE_DIR")
+    if known is not None:
+        os.environ["FEEDMILL_CACHE_DIR"] = known

@@ -26,7 +26,8 @@ class FakeStore(ThreadingHTTPServer):
     """Serve the files of a folder as objects of the bucket ``bkt``.
 
     Attributes:
-        counts: requests by kind: ``list``, ``head``, ``get``; and ``bytes`` that were sent in answers to GET.
+        counts: requests by kind: ``list``, ``head``, ``get``; and ``bytes`` that were sent in answers to GET. The last
+            two also by suffix of the object, such as ``get.mp4``.
     """
 
     daemon_threads = True
@@ -120,6 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         with open(path, "rb", buffering=0) as file:
             data = os.pread(file.fileno(), end - begin, begin)
         self.server.count("bytes", len(data))
+        self.server.count(f"bytes{path.suffix}", len(data))
+        self.server.count(f"get{path.suffix}")
         return self._send(206 if asked else 200, facts, data)
 
     def _send(self, status: int, facts: dict[str, str], data: bytes, length: int | None = None) -> None:

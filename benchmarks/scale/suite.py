@@ -26,6 +26,7 @@ MEASURES: dict[str, tuple[tuple[str, ...], ...]] = {
     "scale-prepare": (("shards", "prepared", "SIZE"), ("shards", "rows", "ROWS")),
     "scale-drivers": (("drivers", "units", "SIZE"), ("drivers", "journal", "SIZE")),
     "scale-ray": (("drivers", "ray", "SIZE"),),
+    "scale-video": (("videos", "opened", "SIZE"),),
     "scale-files": (("drivers", "tagged", "SIZE"), ("drivers", "deduped", "SIZE"), ("drivers", "pipeline", "SIZE")),
 }
 """Part -> measurements: module of `peers/`, its function, and arguments."""

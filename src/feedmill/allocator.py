@@ -1,4 +1,4 @@
-"""How much freed memory the allocator of this process keeps."""
+"""The limit of freed memory that the allocator of this process keeps."""
 
 from __future__ import annotations
 

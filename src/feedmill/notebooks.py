@@ -1,4 +1,4 @@
-"""What notebooks display of datasets, samples, plans, loaders and reports: a card, and the method `show`."""
+"""Display in notebooks of datasets, samples, plans, loaders and reports: a card, and the method `show`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rooms use of rooms above them: functions by name, which the public face registers (`feedmill/__init__.py`).
+"""Functions of higher rooms that lower ones use, by name, which the public face registers (`feedmill/__init__.py`).
 
 A room imports no room above it, and yet a dataset has `map`, whose views lie in `samples`, and a card in notebooks,
 which `web` draws. Such a function is imported by its name when it is called: most programs need few of its packages.

@@ -27,7 +27,8 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs import ray_engine, ray_tasks
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import StageUnfinished, Where, without_engine
+from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.ray_engine import RayEngine
 from feedmill.jobs.run import run
@@ -51,6 +52,7 @@ from helpers.engine_verbs import (
     upload,
 )
 from helpers.kills import command, finish
+from helpers.near_copies import covered, make_shapes, read_attributes
 from helpers.ray_cluster import RAY_MISSING, on_ray
 
 pytestmark = on_ray
@@ -408,3 +410,45 @@ def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeyp
     assert (report.clusters, report.duplicates) == (1, 1_999) and stages.count("connecting") > 10
     assert outputs(folders[1]) == outputs(folders[0])
     assert not unfinished_work(folders[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [600, 20_000])
+def test_near_duplicates_of_any_shape_are_those_of_brute_force(
+    count: int, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chains, stars and cliques: the same bytes here, in parts and on Ray, also in two dumps one after the other.
+
+    A dump does not write again what it covers of earlier ones: only which of these are kept for others may differ.
+    """
+    made, ids = make_shapes(count, 8), [f"{n}-{m}" for n in range(4) for m in range(count // 4)]
+    wanted = {ids[j]: ids[i] for j, i in covered(made, 0.8).items()}
+    assert count / 3 < len(wanted) < count
+    both, dumps = [["documents"]], [["documents/part-0.jsonl", "documents/part-1.jsonl"], ["documents/part-[23].jsonl"]]
+    written = dict[tuple[str, int], dict[str, bytes]]()
+    for name, runs in itertools.product(("ray", "here", "parts"), (both, dumps)):
+        folder = tmp_path / f"{name}-{len(runs)}"
+        write_documents(folder, *(made[n * count // 4 :][: count // 4] for n in range(4)), suffix=".jsonl")
+        monkeypatch.chdir(folder)
+        with contextlib.nullcontext() if name == "ray" else without_engine():
+            for documents in runs:
+                near = partial(fm.neardedupe, documents, bands=150, rows=1, signatures="s", progress=False)
+                if name == "parts":
+                    for part in (2, 3, 1) * 8:
+                        with contextlib.suppress(StageUnfinished), PartEngine(part, 3):
+                            near()
+                    with PartEngine(finish=True):
+                        near()
+                else:
+                    near()
+        rows = read_attributes(folder)
+        assert {key: row["duplicate_of"] for key, row in rows.items() if "duplicate_of" in row} == wanted
+        assert {key for key, row in rows.items() if row["attributes"]["dup_near"]} == wanted.keys()
+        assert min(row["similarity"] for row in rows.values() if "similarity" in row) >= 0.8
+        assert not unfinished_work(folder)
+        written[name, len(runs)] = {path: data for path, data in outputs(folder).items() if path.startswith("attrib")}
+    for runs in (1, 2):
+        assert written["here", runs] == written["parts", runs] == written["ray", runs] != {}
+    one, other = (b"".join(written["here", runs].values()).splitlines() for runs in (1, 2))
+    changed = [row for row, same in zip(one, other, strict=True) if row != same]
+    assert all(json.loads(row)["id"] in wanted.values() for row in changed) and len(changed) < len(set(wanted.values()))

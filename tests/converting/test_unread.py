@@ -150,7 +150,9 @@ def test_a_result_without_samples_is_an_error_with_the_reasons(tmp_path: Path) -
         convert(tmp_path / "a.jsonl", tmp_path / "o.jsonl.gz", "jsonl.gz", on_error="skip")
 
 
-@pytest.mark.parametrize("to", [to for to in targets() if to not in ("pbin", "ds", "megatron", "dolma", "vla-text")])
+@pytest.mark.parametrize(
+    "to", [to for to in targets() if to not in ("pbin", "ds", "megatron", "dolma", "vla-text", "lerobot")]
+)
 def test_a_destination_may_end_in_the_name_of_its_format(tmp_path: Path, to: str) -> None:
     source = lines(tmp_path / "a.jsonl", 5) if to.startswith("jsonl.") else sample_set(tmp_path / "s", 5, binary=False)
     for again in (False, True):

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from feedmill.curation.dedupe.dedupe import dedupe
-from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
@@ -46,7 +45,7 @@ def by_dedupe(**more: Any) -> None:
 
 
 def by_bloom() -> None:
-    by_dedupe(bloom=BloomOptions(file="x.bin", items=1000, false_positives=1e-6))
+    by_dedupe(bloom="x.bin", items=1000)
 
 
 def by_neardedupe() -> None:

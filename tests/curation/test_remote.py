@@ -3,7 +3,6 @@
 from typing import Any
 
 from feedmill.curation.dedupe.dedupe import dedupe
-from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.storage import open_store
@@ -15,8 +14,7 @@ OPTIONS: dict[str, Any] = {"by": "paragraphs", "name": "dup", "workers": 1}
 
 def run(root, folder):
     exact = dedupe([f"{root}/documents"], **OPTIONS)
-    bloom = BloomOptions(file=f"{folder}/f.bin", items=1000, false_positives=1e-6)
-    dedupe([f"{root}/documents/*"], name="seen", keep_empty=True, bloom=bloom, workers=2)
+    dedupe([f"{root}/documents/*"], name="seen", keep_empty=True, bloom=f"{folder}/f.bin", items=1000, workers=2)
     stream = {
         "name": "m",
         "documents": [f"{root}/documents/*"],

@@ -15,7 +15,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats.lerobot.windows import offsets_of
+from feedmill.formats.episodes import offsets_of
 from helpers import foreign_datasets as sourcedata
 
 pytest.importorskip("av")
@@ -171,3 +171,30 @@ def test_rows_without_a_time_have_that_of_the_rate(tmp_path: Path) -> None:
     for number in (3, 4, 5):
         alone = [plain[of][camera] for of in range(number - 1, number + 2)]
         assert np.array_equal(windows[number][camera], np.stack(alone))
+
+
+def test_a_state_does_not_resume_with_other_windows() -> None:
+    one, other = (fm.open(FOLDER / "windows", windows={"action": [0, last]}) for last in (1, 2))
+    bare = fm.open(FOLDER / "windows")
+    assert one.fingerprint() == fm.open(FOLDER / "windows", windows={"action": [0, 1]}).fingerprint()
+    assert len({one.fingerprint(), other.fingerprint(), bare.fingerprint()}) == 3
+    state = fm.Loader(fm.Plan.over(one), 2).state_dict()
+    with pytest.raises(fm.FeedmillError):
+        fm.Loader(fm.Plan.over(other), 2).load_state_dict(state)
+
+
+def test_windows_of_depth_are_those_of_lerobot_in_batches_too(tmp_path: Path) -> None:
+    expected = json.loads((FOLDER / "depth_expected.json").read_text())
+    camera = "observation.images.depth"
+    settings = {"windows": {camera: [-2, 0]}, "parts": [camera]}
+    recipe = {"shuffle": "none", "source": {"path": str(FOLDER / "depth"), "episodes": settings}, "samples": 6}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    batch = next(iter(fm.Loader(fm.Recipe.load(tmp_path / "recipe.yaml").plan(), 6)))
+    assert batch[camera].shape == (6, 3, 64, 96, 1) and batch[camera].dtype == np.float32
+    for number in range(6):
+        for step, offset in enumerate((-2, -1, 0)):
+            pixels = np.ascontiguousarray(np.moveaxis(batch[camera][number, step], -1, 0))
+            wanted = expected[str(max(0, number + offset))]
+            assert hashlib.sha256(pixels.tobytes()).hexdigest() == wanted["sha256"]
+    small = fm.open(FOLDER / "depth", episodes={**settings, "sizes": {camera: [32, 48]}})[3][camera]
+    assert np.array_equal(small, batch[camera][3][:, ::2, ::2])

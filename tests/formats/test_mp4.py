@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.arrays import pack_arrays
 from feedmill.formats.avvideo import FrameRequest, Frames
 from feedmill.formats.mp4 import sidecar
 from feedmill.formats.mp4.decoder import Decoder, Run, runs_of
 from feedmill.formats.mp4.table import NoTable, Setup, Table, read_table
+from feedmill.samples.avdecoder import AVDecoder
 from feedmill.storage import open_store
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.remote.object_store import RemoteStore
@@ -172,7 +173,7 @@ def test_what_a_table_cannot_say_is_left_to_a_container(whole: bytes) -> None:
         "codec": changed(b"avc1", -4, b"mp4v"),
         "does not fit": changed(b"stbl", -8, b"\x7f"),
         "disagree": changed(b"stts", 8, b"\0\0\1\0"),
-        "outside": changed(b"stco", 8, b"\x7f"),
+        "cut short": changed(b"stco", 8, b"\x7f"),
         "fit the file": changed(b"stsz", 4, b"\0\0\1\0\x7f"),
         "no moov": changed(b"moov", -4, b"junk"),
         "negative time": changed(b"stts", 12, b"\xff"),
@@ -459,3 +460,153 @@ def test_a_cache_that_cannot_be_written_is_only_logged(
     noise(tmp_path / "v.mp4", "", {})
     assert Frames(open_store(str(tmp_path)), 0.02).table("v.mp4") is not None
     assert "cannot be kept" in caplog.text
+
+
+@pytest.mark.parametrize("flags", ["+faststart", ""])
+@pytest.mark.parametrize("cut", [1, 40, 3000])
+def test_a_file_that_is_cut_short_is_not_read_in_silence(flags: str, cut: int, tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", flags, {})
+    (tmp_path / "v.mp4").write_bytes(data[:-cut])
+    noise(tmp_path / "good.mp4", flags, {})
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    batch = frames.request([FrameRequest("v.mp4", 0.1), FrameRequest("good.mp4", 0.1)])
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"cut short|cannot be decoded") as raised:
+            batch.take(0)
+        assert raised.value.file == str(tmp_path / "v.mp4") and raised.value.kind == "bad-media"
+    assert batch.take(1).shape == (96, 128, 3), "a damaged file does not spoil the others of its batch"
+    which, _, _ = frames.extents(["v.mp4", "good.mp4"], np.array([0, 1]), np.array([0.1, 0.1]))
+    assert set(which.tolist()) == {1}
+    with pytest.raises(DataError, match="truncated"):
+        AVDecoder(data[:-cut]).get_video()
+
+
+def test_a_track_of_pictures_with_another_handler_is_left_to_the_container(tmp_path: Path) -> None:
+    """FFmpeg takes it for video by its sample entry, and it comes first."""
+    path = tmp_path / "v.mp4"
+    with av.open(str(path), "w") as out:
+        streams = [out.add_stream("libx264", rate=10, options={"g": "5", "bf": "0"}) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for shade in range(10):
+            for number, stream in enumerate(streams):
+                pixels = np.full((48, 64, 3), 20 * shade + 50 * number, np.uint8)
+                out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        for stream in streams:
+            out.mux(stream.encode())
+    data = path.read_bytes()
+    assert table_of(data).pts.size == 10
+    at = data.index(b"vide", data.index(b"moov"))
+    path.write_bytes(data[:at] + b"meta" + data[at + 4 :])
+    with pytest.raises(NoTable, match="another track"):
+        table_of(path.read_bytes())
+    wanted, times = clips.all_frames(path.read_bytes())
+    assert np.array_equal(Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", float(times[4])), wanted[4])
+
+
+def test_frames_that_share_a_time_are_left_to_the_container(tmp_path: Path) -> None:
+    data = noise(tmp_path / "v.mp4", "", {})
+    at = data.rindex(b"stts")
+    (step,) = struct.unpack_from(">I", data, at + 16)
+    rows = struct.pack(">4sIIIIIIII", b"stts", 0, 3, 4, step, 1, 0, 15, step)
+    data = replaced(data, b"stts", struct.pack(">I", 4 + len(rows)) + rows)
+    with pytest.raises(NoTable, match="share a time"):
+        table_of(data)
+    (tmp_path / "v.mp4").write_bytes(data)
+    wanted, _ = clips.all_frames(data)
+    found = Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", 4 * step / 10240)
+    assert any(np.array_equal(found, wanted[number]) for number in (4, 5))
+
+
+@pytest.mark.parametrize("container", ["mp4", "mpegts"])
+def test_rates_above_a_thousand(container: str, tmp_path: Path) -> None:
+    with av.open(str(tmp_path / "v"), "w", format=container) as out:
+        stream = out.add_stream("libx264", rate=4000, options={"g": "10", "bf": "0", "preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(40):
+            pixels = np.full((48, 64, 3), 6 * number, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(pixels)))
+        out.mux(stream.encode())
+    wanted, times = clips.all_frames((tmp_path / "v").read_bytes())
+    frames = Frames(open_store(str(tmp_path)), 0.5 / 4000)
+    for number in (3, 17, 4, 39, 0, 18):
+        assert np.array_equal(frames.at("v", float(times[number])), wanted[number])
+
+
+def bad_files(folder: Path) -> dict[str, bytes]:
+    good = noise(folder / "good.mp4", "", {})
+    with av.open(str(folder / "e.mp4"), "w", options={
+        "encryption_scheme": "cenc-aes-ctr", "encryption_key": "76a6c65c5ea762046bd749a2e632ccbb",
+        "encryption_kid": "a7e61c373e219033c21091fa607bf3b8",
+    }) as out:  # fmt: skip
+        stream = out.add_stream("libx264", rate=10, options={"g": "5", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for shade in range(10):
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((48, 64, 3), 20 * shade, np.uint8))))
+        out.mux(stream.encode())
+    moov = good.rindex(b"moov") - 4
+    return {
+        "moov missing": good[:moov],
+        "moov twice as long": good[:moov] + struct.pack(">I", len(good)) + good[moov + 4 :],
+        "encrypted": (folder / "e.mp4").read_bytes(),
+        "empty": b"",
+        "a page of an error": b"<html>403 Forbidden</html>" * 20,
+    }
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    for what, data in bad_files(tmp_path).items():
+        path = tmp_path / "v.mp4"
+        path.write_bytes(data)
+        for time in (0.0, 0.3):
+            with pytest.raises(DataError) as raised:
+                Frames(open_store(str(tmp_path)), 0.02).at("v.mp4", time)
+            assert raised.value.file == str(path), what
+        with pytest.raises(DataError):
+            AVDecoder(data).get_video()
+
+
+def test_several_edits_are_those_of_the_container(tmp_path: Path) -> None:
+    data = replaced(noise(tmp_path / "v.mp4", "", {}), b"elst", edits((500, 0), (700, 8192)))
+    with pytest.raises(NoTable, match="several edits"):
+        table_of(data)
+    (tmp_path / "v.mp4").write_bytes(data)
+    wanted, times = clips.all_frames(data)
+    frames = Frames(open_store(str(tmp_path)), 0.02)
+    for number in (0, 3, len(times) - 1):
+        assert np.array_equal(frames.at("v.mp4", float(times[number])), wanted[number])
+
+
+def test_a_camera_that_starts_late_has_no_frames_before(videos: Path) -> None:
+    frames = Frames(open_store(str(videos)), 0.02)
+    assert frames.at("late", 2.0).shape == (48, 64, 3)
+    with pytest.raises(DataError, match="no frame within"):
+        frames.at("late", 0.5)
+
+
+def test_an_object_that_is_replaced_during_the_run_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("feedmill.formats.mp4.table.FIRST_READ", 4096)
+    data, other = noise(tmp_path / "v.mp4", "", {}), noise(tmp_path / "w.mp4", "", {"g": "4"})
+    with range_server() as server:
+        server.objects["data/v.mp4"] = data
+        frames = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02)
+        assert frames.at("v.mp4", 0.1).shape == (96, 128, 3)
+        server.objects["data/v.mp4"] = other
+        with pytest.raises(FeedmillError, match=r"changed|replaced|version"):
+            frames.at("v.mp4", 1.2)
+        again = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02)
+        assert np.array_equal(again.at("v.mp4", 1.2), clips.all_frames(other)[0][12])
+
+
+def test_a_bucket_that_is_slow_gives_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("feedmill.formats.mp4.table.FIRST_READ", 4096)
+    data = noise(tmp_path / "v.mp4", "", {})
+    wanted, times = clips.all_frames(data)
+    with range_server() as server:
+        server.objects["data/v.mp4"], server.delay = data, 0.01
+        server.fault = lambda number, *_: "503" if number % 3 == 1 else None
+        batch = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02).request(
+            [FrameRequest("v.mp4", float(time)) for time in times[::5]]
+        )
+        for at, number in enumerate(range(0, len(times), 5)):
+            assert np.array_equal(batch.take(at), wanted[number])

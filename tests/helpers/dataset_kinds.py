@@ -24,6 +24,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
+from helpers import recordings
 from helpers.tars import make_shards, write_tar
 from helpers.zarr_arrays import write_cache
 
@@ -39,6 +40,9 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "npz": lambda root: sourcedata.npz(root, COUNTS),
     "lerobot-v2": lambda root: sourcedata.lerobot_v2(root, COUNTS),
     "lerobot-v3": lambda root: sourcedata.lerobot_v3(root, COUNTS),
+    "hdf5": lambda root: recordings.hdf5(root, COUNTS),
+    "zarr": lambda root: recordings.replay_buffer(root / "x.zarr", COUNTS),
+    "rlds": lambda root: recordings.rlds(root, COUNTS),
     "img2dataset-webdataset": lambda root: sourcedata.images(root, COUNTS, "webdataset"),
     "img2dataset-files": lambda root: sourcedata.images(root, COUNTS, "files"),
     "img2dataset-parquet": lambda root: sourcedata.images(root, COUNTS, "parquet"),
@@ -55,6 +59,9 @@ PACKED = (
     "npz",
     "lerobot-v2",
     "lerobot-v3",
+    "hdf5",
+    "zarr",
+    "rlds",
     "img2dataset-parquet",
     "img2dataset-files",
     "levanter",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,36 @@ def make_chains(count: int, seed: int) -> list[str]:
             texts.append(" ".join(text))
     rng.shuffle(texts)
     return texts[:count]
+
+
+def make_shapes(count: int, seed: int) -> list[str]:
+    """Texts of 60 words in chains, stars and cliques of 2 to 40, and texts that are like no other; in random order.
+
+    In a chain each text has one word of the last one changed, so its ends are not alike. A star has texts that are like
+    their center and not like one another. In a clique all are alike.
+    """
+    rng, texts = random.Random(seed), list[list[str]]()
+
+    def word() -> str:
+        return f"w{rng.randrange(50_000)}"
+
+    while len(texts) < count:
+        shape, size = rng.choice(("chain", "star", "clique", "alone")), rng.randint(2, 40)
+        text = center = [word() for _ in range(60)]
+        if shape == "alone":
+            size = 1
+        for number in range(size):
+            if shape == "chain":
+                text = list(text)
+                text[rng.randrange(60)] = word()
+            elif shape == "star" and number:
+                text = list(center)
+                text[(7 * number) % 60] = word()
+            elif shape == "clique":
+                text = [*center[:59], word()]
+            texts.append(text)
+    rng.shuffle(texts)
+    return [" ".join(text) for text in texts[:count]]
 
 
 def write_documents(root: Path, files: dict[str, Iterable[str]]) -> None:
@@ -105,14 +136,16 @@ def brute_force(texts: list[str], threshold: float, width: int = 5) -> dict[int,
 def covered(texts: list[str], threshold: float, order: list[int] | None = None, width: int = 5) -> dict[int, int]:
     """The witness of each removed document: the first kept one before it that is similar, in this order."""
     table = characters()
-    sets = [set(shingles(text, width, table)) for text in texts]
-    kept, witness = list[int](), dict[int, int]()
-    for j in order or range(len(texts)):
-        for i in kept:
-            union = len(sets[i] | sets[j])
-            if union and len(sets[i] & sets[j]) / union >= threshold:
-                witness[j] = i
-                break
+    sizes, having, witness = list[int](), dict[Any, list[int]](), dict[int, int]()
+    order = list(order or range(len(texts)))
+    for place, j in enumerate(order):
+        own = set(shingles(texts[j], width, table))
+        sizes.append(len(own))
+        shared = Counter(kept for one in own for kept in having.get(one, ()))
+        like = [kept for kept, same in shared.items() if same / (sizes[kept] + len(own) - same) >= threshold]
+        if like:
+            witness[j] = order[min(like)]
         else:
-            kept.append(j)
+            for one in own:
+                having.setdefault(one, []).append(place)
     return witness

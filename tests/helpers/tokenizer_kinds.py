@@ -203,36 +203,6 @@ def _bert_json(folder: Path) -> Path:
     return _json(folder, {"tokenizer_class": "BertTokenizerFast", "strip_accents": False}, folder)
 
 
-_WHISPER = (
-    "<|startoftranscript|>", "<|en|>", "<|zh|>", "<|de|>", "<|translate|>", "<|transcribe|>", "<|0.00|>",
-    "<|notimestamps|>",
-)  # fmt: skip
-
-
-def _clip(folder: Path, settings: dict[str, Any], config: dict[str, Any] | None = None) -> Path:
-    """CLIP's spelling: bytes alone and at the end of a word, merges, and its two special tokens."""
-    _, _, pairs = _base()
-    ends = [(a, f"{b}</w>") for a, b in pairs if not b.startswith("\u0120")]
-    merges = [pair for two in zip(pairs, ends, strict=False) for pair in two]
-    names = [*spelling(), *(f"{c}</w>" for c in spelling()), *("".join(pair) for pair in merges)]
-    names = list(dict.fromkeys([*names, "<|startoftext|>", "<|endoftext|>"]))
-    kept = [(a, b) for a, b in merges if a in names and b in names]
-    (folder / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in kept), "utf-8")
-    for name, content in {"tokenizer_config": settings, "config": config}.items():
-        if content is not None:
-            (folder / f"{name}.json").write_text(json.dumps(content))
-    return folder
-
-
-def _t5(folder: Path, settings: dict[str, Any], config: dict[str, Any] | None = None) -> Path:
-    shutil.copy(KINDS / "t5.model", folder / "spiece.model")
-    for name, content in {"tokenizer_config": settings, "config": config}.items():
-        if content is not None:
-            (folder / f"{name}.json").write_text(json.dumps(content))
-    return folder
-
-
 def _llama(folder: Path, settings: dict[str, Any]) -> Path:
     shutil.copy(KINDS / "bpe.model", folder / "tokenizer.model")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -269,17 +239,6 @@ MADE: dict[str, Callable[[Path], Path]] = {
             "pad_token": {"content": "<pad>", "rstrip": True},
         },
     ),
-    "roberta": lambda folder: _slow(
-        folder,
-        {"tokenizer_class": "RobertaTokenizer"},
-        ("<s>", "</s>", "<unk>", "<mask>"),
-        config={"model_type": "roberta"},
-    ),
-    "qwen2": lambda folder: _slow(
-        folder,
-        {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": _ADDED, "bos_token": None, "unk_token": None}
-        | {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
-    ),
     "gpt2 by model type": lambda folder: _slow(folder, None, config={"model_type": "gpt2"}),
     "bert": lambda folder: _words(folder, {"tokenizer_class": "BertTokenizer"}),
     "bert with case": lambda folder: _words(
@@ -293,36 +252,6 @@ MADE: dict[str, Callable[[Path], Path]] = {
         added_tokens={"<|tool|>": 4000},
     ),
     "electra": lambda folder: _words(folder, {"tokenizer_class": "ElectraTokenizer"}),
-    "clip": lambda folder: _clip(folder, {"tokenizer_class": "CLIPTokenizer"}),
-    "clip with settings": lambda folder: _clip(
-        folder,
-        {
-            "pad_token": "!",
-            "bos_token": {"__type": "AddedToken", "content": "<|startoftext|>", "lstrip": True, "special": True},
-            "additional_special_tokens": ["<|tool|>"],
-        },
-        {"model_type": "clip"},
-    ),
-    "whisper": lambda folder: _slow(
-        folder,
-        {"tokenizer_class": "WhisperTokenizer"},
-        added_tokens={name: 1084 + number for number, name in enumerate(_WHISPER)},
-        special_tokens_map={"additional_special_tokens": list(_WHISPER)},
-    ),
-    "whisper with settings": lambda folder: _slow(
-        folder,
-        {"tokenizer_class": "WhisperTokenizer", "language": "de", "task": "translate", "predict_timestamps": True}
-        | {
-            "added_tokens_decoder": {
-                str(1084 + n): {"content": name, "special": n != 6, "normalized": False}
-                for n, name in enumerate(_WHISPER)
-            }
-        },
-    ),
-    "t5": lambda folder: _t5(folder, {"tokenizer_class": "T5Tokenizer"}),
-    "t5 with settings": lambda folder: _t5(
-        folder, {"extra_ids": 3, "legacy": False, "additional_special_tokens": ["<|tool|>"]}, {"model_type": "t5"}
-    ),
     "llama": lambda folder: _llama(folder, {"tokenizer_class": "LlamaTokenizer"}),
     "llama, not legacy": lambda folder: _llama(
         folder, {"tokenizer_class": "LlamaTokenizerFast", "legacy": False, "added_tokens_decoder": _LLAMA}
@@ -369,11 +298,6 @@ def original(name: str, path: Path, given: list[str]) -> list[list[int]]:
         raise ImportError(f"transformers {version('transformers')} is not 4.57")
     from transformers import AutoTokenizer
 
-    if name.startswith("t5"):  # a tie of scores falls otherwise than in its own tokenizer.json, for 1 text of 2,000
-        from tokenizers import Tokenizer
-
-        saved = Tokenizer.from_str(AutoTokenizer.from_pretrained(str(path)).backend_tokenizer.to_str())
-        return [one.ids for one in saved.encode_batch(given)]
     tokenizer = AutoTokenizer.from_pretrained(str(path))
     found: list[list[int]] = tokenizer(given, add_special_tokens=name not in SOURCE)["input_ids"]
     return found

@@ -261,7 +261,7 @@ def test_import_counts_what_is_turned(workers: int, tmp_path: Path) -> None:
 
 def test_pages_and_previews_show_upright_images(tmp_path: Path) -> None:
     from feedmill.samples.preview import preview
-    from feedmill.web.content import FULL, picture
+    from feedmill.web.parts import FULL, picture
 
     (tmp_path / "in").mkdir()
     for number, form in enumerate(FORMATS[:4]):

@@ -123,6 +123,8 @@ def test_a_folder_of_another_class_is_refused_with_those_that_are_read(tmp_path:
         ({"tokenizer_class": "DebertaTokenizer"}, {}, "found DebertaTokenizer"),
         ({"tokenizer_class": "BertTokenizer"}, {}, "found BertTokenizer"),
         ({}, {"model_type": "blenderbot"}, "found that of blenderbot"),
+        ({"tokenizer_class": "WhisperTokenizer"}, {}, "found WhisperTokenizer"),
+        ({}, {"model_type": "roberta"}, "found RobertaTokenizer"),
     ):
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         (folder / "config.json").write_text(json.dumps(config))
@@ -134,35 +136,20 @@ def test_a_folder_of_another_class_is_refused_with_those_that_are_read(tmp_path:
     (folder / "merges.txt").write_text("a b c\n")
     with pytest.raises(ConfigError, match=r"merges.txt: line 1 is not two tokens"):
         load_tokenizer(folder)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"}))
-    with pytest.raises(ConfigError, match="the vocabulary lacks '<s>', the cls_token of RobertaTokenizer"):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": True, "bos_token": "<s>"}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(ConfigError, match="the vocabulary lacks '<s>', the bos_token of GPT2Tokenizer"):
         load_tokenizer(folder)
 
 
-def test_a_folder_of_clip_whisper_or_t5_that_lacks_what_the_class_needs(tmp_path: Path) -> None:
-    for name, made, settings, said in (
-        ("clip", "gpt2", {"tokenizer_class": "CLIPTokenizer"}, r"lacks '<\|startoftext\|>', the bos_token of CLIP"),
-        ("bare", "gpt2", {"tokenizer_class": "WhisperTokenizer"}, r"lacks '<\|startoftranscript\|>', which Whisper"),
-        ("name", "whisper", {"tokenizer_class": "WhisperTokenizer", "language": "German"}, r"lacks '<\|german\|>'"),
-        ("eos", "t5", {"tokenizer_class": "T5Tokenizer", "eos_token": "<end>"}, "lacks '<end>', which the class"),
-        ("count", "t5", {"tokenizer_class": "T5Tokenizer", "extra_ids": -1}, "extra_ids is -1, expected a number"),
-        (
-            "listed",
-            "t5",
-            {"tokenizer_class": "T5Tokenizer", "additional_special_tokens": ["<extra_id_0>"]},
-            "extra_ids is 100, but additional_special_tokens have 1",
-        ),
-    ):
-        folder = tmp_path / name
-        folder.mkdir()
-        MADE[made](folder)
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-        with pytest.raises(ConfigError, match=said):
-            load_tokenizer(folder)
-    for data, said in (((KINDS / "bpe.model").read_bytes(), "needs a unigram model"), (b"\x0a\xff", "not a Sentence")):
-        (tmp_path / "eos" / "spiece.model").write_bytes(data)
-        with pytest.raises(ConfigError, match=said):
-            load_tokenizer(tmp_path / "eos")
+def test_a_model_of_t5_is_refused_with_the_command_that_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes((KINDS / "unigram.model").read_bytes())
+    for settings in ({"tokenizer_class": "T5TokenizerFast"}, {"tokenizer_class": "MT5Tokenizer"}, {}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "umt5"}))
+        for given in (tmp_path, tmp_path / "spiece.model"):
+            with pytest.raises(ConfigError, match=r"found spiece\.model, whose ids .* writes a tokenizer\.json"):
+                load_tokenizer(given)
 
 
 def test_a_conversion_is_kept_and_a_corrupt_one_is_made_again(cache: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ENGINES = {
     "sentencepiece bpe": ("fastokens", "hf", "sentencepiece"),
     "sentencepiece unigram": ("sentencepiece",),
 }
-SLOW_ENGINE = {"sentencepiece unigram", "bert", "bert with case", "electra", "json, Bert", "t5", "t5 with settings"}
+SLOW_ENGINE = {"sentencepiece unigram", "bert", "bert with case", "electra", "json, Bert"}
 SLOW_ENGINE |= {"llama, not legacy"}
 
 

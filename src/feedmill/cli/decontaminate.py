@@ -12,7 +12,7 @@ from feedmill.curation.options import Decontaminate
 from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
-    from feedmill.curation.decontaminate.options import DecontaminateReport
+    from feedmill.curation.decontaminate.job import DecontaminateReport
 
 
 @command(Decontaminate, engines=True)

@@ -1,4 +1,4 @@
-"""What to say about an option that a verb does not have: the one that was meant, or the verbs that have it."""
+"""Advice about an option that a verb does not have: the one that was meant, or the verbs that have it."""
 
 from __future__ import annotations
 

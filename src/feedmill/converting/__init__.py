@@ -9,5 +9,5 @@
   digests.
 - `facts.py`, `losses.py`, `survey.py`: facts about a source, losses of its conversion, and the columns of its values.
 - `fields.py`, `jsontypes.py`, `lines.py`, `vlatext.py`: samples as named values, rows and sequences.
-- `windows.py`: episodes of robots as the windows that VLA Foundry reads.
+- `episodes.py`: episodes as LeRobot datasets; `windows.py`: episodes of robots as the windows that VLA Foundry reads.
 """

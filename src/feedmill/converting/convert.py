@@ -106,6 +106,10 @@ def _family(source: str, destination: str, to: str, kind: str, options: Convert,
         )
     if targets()[to].form == "table":
         load_pyarrow()
+    if targets()[to].form == "episodes":
+        from feedmill.converting.episodes import plan_episodes
+
+        return plan_episodes(source, destination, kind, options, work)
     if which == SAMPLES:
         from feedmill.converting.samples import plan_samples
 
@@ -130,7 +134,7 @@ def _check_options(to: str, options: Convert) -> None:
         )
     check_budget(options.error_budget, "--error-budget")
     for option, given, does, belongs in (
-        *(_of_target(to, name, getattr(options, name)) for name in ("seq_len", "token_size", "wids")),
+        *(_of_target(to, name, getattr(options, name)) for name in ("seq_len", "token_size", "fps", "videos", "wids")),
         ("--error-budget", options.error_budget is not None, skips(options.on_error), "--on-error skip"),
     ):
         if given and not does:

@@ -31,10 +31,10 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.converted import proof_place
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, open_store, split_url
 from feedmill.writing.work import finish_units
@@ -135,17 +135,17 @@ def surveyed(
         stage: key of the stage, if an engine may run it.
     """
     begun = work.identity()
-    found = begun.pop(name, None)
-    if found is None or begun != orjson.loads(orjson.dumps(identity)):
+    begun_survey = begun.pop(name, None)
+    if begun_survey is None or begun != orjson.loads(orjson.dumps(identity)):
         noun, steps = ("files", [1] * len(units)) if stage is None else ("samples", [unit.samples for unit in units])
         where = None if stage is None else Where("looking", stage, work.scratch, lasting=False)
         settings: dict[str, Any] = {"workers": options.workers, "preload": (look.__module__,), "where": where}
         with Progress("looking at", sum(steps), noun, enabled=options.progress) as bar:
             bar.of_sizes(steps)
             with closing(run(look, units, progress=bar, policy=Policy(shared=source), **settings)) as results:
-                found = join(results)
-    identity[name] = found
-    return found
+                begun_survey = join(results)
+    identity[name] = begun_survey
+    return begun_survey
 
 
 def finished(work: ConvertWork, conversion: Conversion, options: Convert) -> ConvertReport | None:
@@ -206,17 +206,17 @@ def perform(work: ConvertWork, conversion: Conversion, options: Convert) -> Conv
     known = work.done(store)
     resumed = len(known)
     done = _work(work, conversion, options, known)
-    skipped = sum(len(each.bad) for each in done)
-    if not any(each.samples for each in done):
-        raise _nothing(plan.source, conversion.noun, [bad for each in done for bad in each.bad])
+    skipped = sum(len(unit.bad) for unit in done)
+    if not any(unit.samples for unit in done):
+        raise _nothing(plan.source, conversion.noun, [bad for unit in done for bad in unit.bad])
     work.clear_away()
     files = conversion.target.finish(store, conversion.units, done)
     lineages = write_lineages(conversion, store, target, name, done)
     digest, digests = _digests(work, done)
     if options.verify:
         _verify(work, conversion, options, done)
-    examples = [bad for each in done for bad in each.bad][:MOST_LISTED]
-    samples = sum(each.samples for each in done)
+    examples = [bad for unit in done for bad in unit.bad][:MOST_LISTED]
+    samples = sum(unit.samples for unit in done)
     proof = Proof(
         source=plan.source,
         source_format=plan.kind,
@@ -242,7 +242,7 @@ def perform(work: ConvertWork, conversion: Conversion, options: Convert) -> Conv
         bytes=sum(target.stat(path).size for path in files),
         skipped=skipped,
         examples=examples,
-        notes=[*conversion.notes, *(note for each in done for note in each.extra.get("notes", []))],
+        notes=[*conversion.notes, *(note for unit in done for note in unit.extra.get("notes", []))],
         resumed=resumed,
         digest=proof.digest if options.verify else None,
         proof=target.locate(proof_place(name)),
@@ -272,7 +272,7 @@ def _work(work: ConvertWork, conversion: Conversion, options: Convert, known: Ma
 
 def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
     """Return the error for an empty result, with the most frequent reasons."""
-    reasons = Counter(each.reason for each in bad)
+    reasons = Counter(sample.reason for sample in bad)
     counted = "; ".join(f"{count:,}: {reason}" for reason, count in reasons.most_common(3))
     return DataError(
         "there is nothing to convert" + (f": 0 of {len(bad):,} {noun} kept ({counted})" if bad else ""),
@@ -283,7 +283,7 @@ def _nothing(source: str, noun: str, bad: Sequence[Bad]) -> DataError:
 
 
 def _too_many(source: str, done: Sequence[Done], over: str) -> DataError:
-    first = next(each for one in done for each in one.bad)
+    first = next(sample for unit in done for sample in unit.bad)
     return DataError(
         f"too many samples cannot be converted: {over}; the first: {first.reason}",
         file=source,
@@ -299,9 +299,9 @@ def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
 
     whole = xxhash.xxh3_128()
     digests = []
-    numbers = [each.number for each in done if each.samples]
-    for found in ordered_map(work.hashes, numbers, workers=_AT_ONCE, in_flight=_AT_ONCE):
-        hashes = found.tobytes()
+    numbers = [unit.number for unit in done if unit.samples]
+    for hashed in ordered_map(work.hashes, numbers, workers=_AT_ONCE, in_flight=_AT_ONCE):
+        hashes = hashed.tobytes()
         whole.update(hashes)
         digests.append(xxhash.xxh3_128_hexdigest(hashes))
     return whole.hexdigest(), digests
@@ -309,27 +309,27 @@ def _digests(work: ConvertWork, done: Sequence[Done]) -> tuple[str, list[str]]:
 
 def _verify(work: ConvertWork, conversion: Conversion, options: Convert, done: Sequence[Done]) -> None:
     """Read the destination back and compare each sample with what was read from the source."""
-    filled = [each for each in done if each.samples]
-    firsts = np.cumsum([0, *(each.samples for each in filled)]).tolist()
-    begins = np.cumsum([0, *(each.size for each in filled)]).tolist()
-    total = sum(each.samples for each in filled)
+    filled = [unit for unit in done if unit.samples]
+    firsts = np.cumsum([0, *(unit.samples for unit in filled)]).tolist()
+    begins = np.cumsum([0, *(unit.size for unit in filled)]).tolist()
+    total = sum(unit.samples for unit in filled)
     with Progress("reading back", total, conversion.noun, enabled=options.progress) as bar:
-        items = [Written(each, first, at) for each, first, at in zip(filled, firsts, begins, strict=False)]
+        items = [Written(unit, first, at) for unit, first, at in zip(filled, firsts, begins, strict=False)]
         policy = Policy(shared=conversion.shared)
         where = Where("checking", _job(conversion), work.scratch, lasting=False)
-        bar.of_sizes([each.samples for each in filled])
+        bar.of_sizes([unit.samples for unit in filled])
         settings: dict[str, Any] = {"workers": options.workers, "preload": conversion.modules, "policy": policy}
         with closing(run(check_unit, items, progress=bar, where=where, **settings)) as results:
-            for each, found in zip(filled, results, strict=True):
-                if found is not None:
-                    work.forget(each.number)
-                    raise _different(conversion, each, found)
+            for written, difference in zip(filled, results, strict=True):
+                if difference is not None:
+                    work.forget(written.number)
+                    raise _different(conversion, written, difference)
 
 
-def _different(conversion: Conversion, done: Done, found: Different) -> DataError:
+def _different(conversion: Conversion, done: Done, difference: Different) -> DataError:
     """Return the error for a sample that was not read back as it is in the source: why is tried out."""
     again = _differs_again(conversion, conversion.units[done.number])
-    what = f"the output differs from the source (sample {found.number} of {done.path or 'it'})"
+    what = f"the output differs from the source (sample {difference.number} of {done.path or 'it'})"
     fix = "No proof was written. The disk or memory may be at fault: in a temporary folder, the samples are equal."
     if again:
         what += ", and so it does when it is converted again: the format does not give a value back"
@@ -337,7 +337,7 @@ def _different(conversion: Conversion, done: Done, found: Different) -> DataErro
     return DataError(
         what,
         file=conversion.plan.destination,
-        record=found.key,
+        record=difference.key,
         kind="verification-failed",
         fix=f"{fix} Run the command again." if not again else fix,
     )
@@ -368,9 +368,9 @@ def write_lineages(conversion: Conversion, store: Store, target: Store, name: st
     """
     if conversion.is_file:
         return _write(conversion, store, target, name, done)
-    filled = [each for each in done if each.path]
+    filled = [unit for unit in done if unit.path]
     written = ordered_map(
-        lambda each: _write(conversion, store, target, each.path, [each]),
+        lambda unit: _write(conversion, store, target, unit.path, [unit]),
         filled,
         workers=0 if store.is_local else _AT_ONCE,  # in an object store each is a request
         in_flight=2 * _AT_ONCE,
@@ -380,8 +380,8 @@ def write_lineages(conversion: Conversion, store: Store, target: Store, name: st
 
 def _write(conversion: Conversion, store: Store, target: Store, path: str, done: Sequence[Done]) -> list[str]:
     origins, source = Origins(VERB), conversion.shared.source
-    for each in done:
-        if not source.add_origins(origins, conversion.units[each.number], each):
+    for unit in done:
+        if not source.add_origins(origins, conversion.units[unit.number], unit):
             return []
     sequences = conversion.target.sequences(source, done[0])
     place = conversion.target.lineage(path)

@@ -14,8 +14,8 @@ from feedmill.formats import yamls
 from feedmill.formats.arrowtypes.features import features_of, kinds_in
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import database
+from feedmill.formats.episodes import Episodic
 from feedmill.formats.jsonl.dataset import JsonlDataset
-from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.depth import is_depth
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.formats.tar.dataset import TarDataset
@@ -51,6 +51,7 @@ class Facts(NamedTuple):
         companions: files of VLA Foundry's robotics pipeline next to the manifest.
         classes: columns whose class names or array shapes are stored only in the table's schema.
         depths: depth maps of robots, which are written as images.
+        fps: steps a second of episodes, if it is known.
     """
 
     parts: list[tuple[str, int]]
@@ -64,6 +65,7 @@ class Facts(NamedTuple):
     companions: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     depths: tuple[str, ...] = ()
+    fps: float | None = None
 
 
 def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Facts:
@@ -78,9 +80,10 @@ def source_facts(dataset: Dataset, url: str, kind: str, split: str | None) -> Fa
     excluded = int(described(dataset).get("excluded") or 0)
     companions = tuple(n for n in COMPANIONS if isinstance(dataset, ManifestDataset) and dataset.store.exists(n))
     typed = is_typed(dataset)
-    features = dataset.info["features"] if isinstance(dataset, LeRobotDataset) else {}
+    features = dataset.features if isinstance(dataset, Episodic) else {}
     columns = with_classes(dataset), tuple(name for name, feature in features.items() if is_depth(feature))
-    return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, *columns)
+    fps = dataset.fps if isinstance(dataset, Episodic) else None
+    return Facts(parts, list(splits), loose, excluded, description, media, typed, kind, companions, *columns, fps)
 
 
 def with_classes(dataset: Dataset) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What becomes of each kind of value in each format: the closed table of conversions, for code, pages and tests.
+"""The closed table of conversions: the fate of each kind of value in each format, for code, pages and tests.
 
 A *kind* is what a reader of the source gets. A *store* is how a destination keeps values for which it has no form of
 its own: as ``text``, as ``json`` (read back as JSON values), as ``json text`` (read back as text), as ``bytes``, as

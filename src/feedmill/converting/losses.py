@@ -18,6 +18,7 @@ from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.format import TargetFormat
 from feedmill.formats.jsonl import LINE_SUFFIXES
+from feedmill.formats.recorders.dataset import RecorderDataset
 from feedmill.formats.registry import by_name, targets
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset
@@ -109,16 +110,18 @@ def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
         out.append(
             Loss(f"{', '.join(facts.companions)}: VLA Foundry's robotics training needs them beside the manifest")
         )
-    if facts.depths:
+    if facts.depths and wanted.form != "episodes":
         out.append(Loss(f"types of {named(facts.depths)}: depth in floats becomes images of whole millimeters"))
+    if wanted.form == "episodes":
+        return out
     if facts.kind == "lerobot":
         out.append(
             Loss("the metadata in meta/: frames per second, the robot's type, names of joints, statistics, tasks")
         )
-        if "companions" in wanted.keeps:
-            out.append(
-                Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)")
-            )
+    elif facts.fps is not None:
+        out.append(Loss(f"the rate of {facts.fps:g} steps a second"))
+    if by_name()[facts.kind].family == "episodes" and "companions" in wanted.keeps:
+        out.append(Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)"))
     return out
 
 
@@ -209,6 +212,8 @@ def _reads(kind: str, dataset: Dataset | None) -> Callable[[str], bool]:
             shards |= set(read_info(dataset.store))
         beside = {*COMPANIONS, dataset.manifest} if isinstance(dataset, ManifestDataset) else set()
         return lambda path: path in beside or path.removesuffix(".idx") in shards
+    if isinstance(dataset, RecorderDataset):
+        return dataset.reads
     if kind == "documents":
         return lambda path: path.removesuffix(".idx").endswith(LINE_SUFFIXES)
     groups, ends = by_name()[kind].data, by_name()[kind].beside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.errors import ConfigError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _OF_BYTES = (
     *("split", "fields", "max_shard_samples", "max_shard_size", "token_size", "seq_len"),
-    *("wids", "regroup", "allow_loss", "on_error"),
+    *("fps", "videos", "wids", "regroup", "allow_loss", "on_error"),
 )
 
 
@@ -28,7 +28,6 @@ def _fields(text: str) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
 class Convert(DryRunnable, Processes, WithProgress):
     """Convert a dataset to another format: samples, tokens, or rows of text. After a kill, the same command resumes.
 
@@ -51,6 +50,8 @@ class Convert(DryRunnable, Processes, WithProgress):
     max_shard_size: Annotated[int | str | None, Opt("SIZE", "Maximum source bytes per output; default: 1G.")] = None
     token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None
     seq_len: Annotated[int | None, Opt("N", "vla-text: sequence length of the training program.", min=1)] = None
+    fps: Annotated[float | None, Opt("N", "lerobot: steps a second, if the source does not say it.", min=0.001)] = None
+    videos: Annotated[bool, Flag("lerobot: write cameras as videos, which lose pixels, not as images.")] = False
     wids: Annotated[bool, Flag("wds: also write the index wids.json.")] = False
     regroup: Annotated[bool, Flag("Bring together the parts of samples of tars that are not adjacent.")] = False
     allow_loss: Annotated[bool, Flag("Convert even if the format cannot store some of the content.")] = False

@@ -77,7 +77,7 @@ def family(kind: str, to: str, url: str) -> str:
     elif "tokens" in wanted.takes:
         what = f"{title} has no tokens, and a conversion does not choose a tokenizer"
         fix = "Tokenize text with 'feedmill tokenize'."
-    elif source is not None and source.family == "samples" and "lines" in wanted.takes:
+    elif source is not None and source.family in ("samples", "episodes") and "lines" in wanted.takes:
         what = f"{title} cannot be converted to {to} directly"
         fix = f"Convert it to jsonl, and that file to {to}."
     elif kind == "documents":

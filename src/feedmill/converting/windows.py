@@ -1,4 +1,4 @@
-"""Cut the episodes of a LeRobot dataset into the windows that VLA Foundry's robotics training reads.
+"""Cut episodes, of a LeRobot dataset or of recordings, into the windows that VLA Foundry's robotics training reads.
 
 Each sample has the low-dimensional fields of `past` steps before a frame, the frame (the anchor), and `future` steps
 after it; the images at the anchor, or at other steps around it; and the text of the task. Steps beyond the episode are
@@ -23,6 +23,7 @@ import yaml
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_of_files
 from feedmill.formats.energon.prepared import INFO
+from feedmill.formats.episodes import Episodic
 from feedmill.formats.lerobot.dataset import LeRobotDataset
 from feedmill.formats.lerobot.depth import is_depth
 from feedmill.formats.offsets import hash_words
@@ -105,7 +106,16 @@ def windows_of(shard: ShardOfWindows) -> Iterator[dict[str, Any]]:
         frames = dict(zip(numbers.tolist(), dataset.read(numbers), strict=True))
         for row, anchor in enumerate(anchors.tolist()):
             columns = {name: _column(frames, steps[row], name, dataset) for name in fields}
-            yield _sample(frames[anchor], columns, real[row], shard.cut, cameras, frames, pictured[row].tolist())
+            yield _sample(
+                frames[anchor],
+                columns,
+                real[row],
+                shard.cut,
+                cameras,
+                frames,
+                pictured[row].tolist(),
+                dataset.task_part,
+            )
 
 
 def _sample(
@@ -116,6 +126,7 @@ def _sample(
     cameras: Sequence[str],
     frames: Mapping[int, Any],
     pictured: Sequence[int],
+    task_part: str,
 ) -> dict[str, Any]:
     past = np.arange(len(real)) < cut.past
     lowdim = io.BytesIO()
@@ -136,7 +147,7 @@ def _sample(
         "original_image_sizes": {camera.replace(".", "_"): size for camera, size in sizes.items()},
     }
     sample["metadata.json"] = orjson.dumps(about)
-    task = frame.get("task")
+    task = frame.get(task_part) if task_part else None
     if task is not None:
         sample["language_instructions.json"] = orjson.dumps({"original": [task]})
     return sample
@@ -150,9 +161,7 @@ def _jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     return out.getvalue()
 
 
-def _column(
-    frames: Mapping[int, Any], steps: npt.NDArray[np.int64], name: str, dataset: LeRobotDataset
-) -> npt.NDArray[Any]:
+def _column(frames: Mapping[int, Any], steps: npt.NDArray[np.int64], name: str, dataset: Episodic) -> npt.NDArray[Any]:
     """Return the values of a field over the steps, [T, D]. Raises `DataError` for a frame without a value."""
     values = [frames[step][name] for step in steps.tolist()]
     missing = next((step for step, value in zip(steps.tolist(), values, strict=True) if value is None), None)
@@ -162,21 +171,21 @@ def _column(
             file=dataset.url,
             record=frames[missing].key,
             kind="missing-field",
-            fix="Fix the episode, or remove the feature from meta/info.json.",
+            fix="Fix the episode, or remove the feature.",
         )
     return np.stack([np.atleast_1d(np.asarray(value)) for value in values])
 
 
 @cache
-def opened(url: str, split: str | None) -> LeRobotDataset:
+def opened(url: str, split: str | None) -> Episodic:
     """Open the dataset, once per process."""
     dataset = open_dataset(url, split=split)
-    if not isinstance(dataset, LeRobotDataset):
+    if not isinstance(dataset, Episodic):
         raise ConfigError(
-            f"this is not a LeRobot dataset but {dataset.format}",
+            f"expected episodes, such as a LeRobot dataset, found {dataset.format}",
             file=url,
             kind="other-format",
-            fix="Give the folder with meta/info.json.",
+            fix="Give the folder with meta/info.json, or that of the recordings.",
         )
     return dataset
 
@@ -193,20 +202,20 @@ def anchors_of(url: str, split: str | None, stride: int) -> npt.NDArray[np.int64
     return np.concatenate([np.arange(*bounds, stride, dtype=np.int64) for bounds in episodes_of(opened(url, split))])
 
 
-def episodes_of(dataset: LeRobotDataset) -> list[tuple[int, int]]:
+def episodes_of(dataset: Episodic) -> list[tuple[int, int]]:
     """Return the first frame and the end of each episode that has frames."""
     ends = [*dataset.episode_starts[1:].tolist(), len(dataset)]
     return [(start, end) for start, end in zip(dataset.episode_starts.tolist(), ends, strict=True) if end > start]
 
 
-def features_of(dataset: LeRobotDataset) -> tuple[list[str], list[str]]:
+def features_of(dataset: Episodic) -> tuple[list[str], list[str]]:
     """Return the names of the numeric fields of one axis, and of the cameras, without depth maps: JPEG has 8 bits.
 
     Raises:
         ConfigError: there are no fields.
     """
     fields, cameras = [], []
-    for name, feature in dataset.info["features"].items():
+    for name, feature in dataset.features.items():
         kind, shape = str(feature.get("dtype")), feature.get("shape") or [1]
         if kind in ("video", "image"):
             cameras += [] if is_depth(feature) else [name]
@@ -265,7 +274,7 @@ def write_windows(
     The output does not depend on `workers`. After a kill, the same call finishes the job. Then it has no effect.
 
     Args:
-        url: a LeRobot dataset, version 2.x or 3.0.
+        url: episodes: a LeRobot dataset, version 2.x or 3.0, or recordings.
         output: the folder to write, also readable as a prepared dataset.
         cut: the windows.
         split: a split of the dataset; None for all episodes.
@@ -275,7 +284,7 @@ def write_windows(
         progress: show progress bars.
 
     Raises:
-        ConfigError: the dataset is not a LeRobot dataset, it has no numeric field, or the output is
+        ConfigError: the dataset has no episodes, it has no numeric field, or the output is
             another dataset, or windows of other settings or data.
         DataError: a frame cannot be read, or has no value of a field.
         NotFound: a file of the dataset is missing.
@@ -305,16 +314,16 @@ def write_windows(
         len(shards),
         fields,
         cameras,
-        sorted(name for name in dataset.info["features"] if name not in have),
+        sorted(name for name in dataset.features if name not in have),
         round(time.perf_counter() - began, 3),
     )
 
 
-def _checked(url: str, output: str, split: str | None, shard_samples: int) -> LeRobotDataset:
+def _checked(url: str, output: str, split: str | None, shard_samples: int) -> Episodic:
     """Return the dataset. Raises `ConfigError`."""
     if canonical_location(url) == canonical_location(output):
         raise ConfigError(
-            "the output is the LeRobot dataset itself", file=output, kind="input-is-output", fix="Use another folder."
+            "the output is the dataset itself", file=output, kind="input-is-output", fix="Use another folder."
         )
     dataset = opened(url, split)
     if shard_samples < 1:
@@ -324,8 +333,10 @@ def _checked(url: str, output: str, split: str | None, shard_samples: int) -> Le
     return dataset
 
 
-def _fingerprint(dataset: LeRobotDataset) -> str:
+def _fingerprint(dataset: Episodic) -> str:
     """Return the fingerprint of the dataset with its videos. Raises `NotFound` for a missing one."""
+    if not isinstance(dataset, LeRobotDataset):
+        return hash_words([dataset.fingerprint()])
     videos = sorted({path for places in dataset.episodes.videos.values() for path, _ in places})
     return hash_words(
         [dataset.fingerprint(), content_of_files(dataset.store, videos)] if videos else [dataset.fingerprint()]
@@ -385,9 +396,7 @@ def _write_shards(
         write_shards(target, shards, windows_of, workers=workers, progress=progress)
 
 
-def _config(
-    dataset: LeRobotDataset, source: str, cut: Cut, cameras: Sequence[str], shard_samples: int
-) -> dict[str, Any]:
+def _config(dataset: Episodic, source: str, cut: Cut, cameras: Sequence[str], shard_samples: int) -> dict[str, Any]:
     return {
         "type": "lerobot",
         "camera_names": [camera.replace(".", "_") for camera in cameras],
@@ -398,8 +407,8 @@ def _config(
         "padding_strategy": "copy",
         "jpeg_quality": cut.quality,
         "samples_per_shard": shard_samples,
-        "fps": dataset.info["fps"],
-        "robot_type": dataset.info.get("robot_type"),
+        "fps": dataset.fps,
+        "robot_type": getattr(dataset, "info", {}).get("robot_type"),
         _PLACE: [dataset.url],
         _SOURCE: source,
     }

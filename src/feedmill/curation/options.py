@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from math import isnan
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from feedmill.documents.warc import HTML
 from feedmill.errors import ConfigError
@@ -26,9 +26,6 @@ from feedmill.jobs.options import (
     WithProgress,
 )
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
-
-if TYPE_CHECKING:
-    from feedmill.curation.dedupe.filters import BloomOptions
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams", "substrings"]
@@ -58,13 +55,14 @@ LONGEST_SUBSTRING = 1 << 20
 """Maximum length of the substrings that are compared, in bytes."""
 TOKEN = 4
 """Bytes of a token where tokens are compared."""
+FALSE_POSITIVES = 1e-6
+"""Default rate of false positives of a Bloom filter."""
 TOKENS = 50
 """Default length of the substrings that are compared, in tokens."""
 Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, each with a folder documents/.")]
 DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
 
-@dataclass(frozen=True)
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
@@ -86,7 +84,6 @@ Modules = Annotated[
 ]
 
 
-@dataclass(frozen=True)
 class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     """Make documents from the pages of web archives: decode them, extract their text, tag them.
 
@@ -137,7 +134,6 @@ class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     overwrite: Annotated[bool, Flag("Extract up-to-date archives, too.")] = False
 
 
-@dataclass(frozen=True)
 class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
     """Compute attributes of documents: scored spans, in files beside the documents, row by row.
 
@@ -163,7 +159,6 @@ def _unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-@dataclass(frozen=True)
 class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
@@ -195,7 +190,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     min_words: Annotated[int, Opt("N", "Ignore texts with fewer words.", min=0)] = 0
     keep_empty: Annotated[bool, Flag("Also compare blank texts.")] = False
     against: Annotated[Sequence[str], Opt("DOCUMENTS", "Mark only text that occurs in these documents.")] = ()
-    bloom: Annotated[str | BloomOptions | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
+    bloom: Annotated[str | None, Opt("FILE", "Use a Bloom filter in Dolma's format.")] = None
     items: Annotated[int, Opt("N", "Capacity of a new filter, in keys.", min=0)] = 0
     false_positives: Annotated[float | None, Opt("SHARE", "False-positive rate of a new filter; default: 1e-06.")] = (
         None
@@ -206,7 +201,15 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     partitions: Annotated[int, Inner("Machines that share a Bloom filter; each looks up keys with its remainder.")] = 1
     partition: Annotated[int, Inner("The remainder of this one.")] = 0
     dolma: Annotated[bool, Inner("Count characters and n-grams as `feedmill.kernels.text.paragraphs` says.")] = False
-    defects: Annotated[bool, Inner("Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing.")] = False
+    bloom_size: Annotated[int, Inner("Bytes of a new filter; 0: by `items` and `false_positives`.")] = 0
+    file_partition: Annotated[bool, Inner("Partition the files as well as the keys.")] = False
+    defects: Annotated[
+        bool,
+        Inner(
+            "Reproduce known defects of Dolma 1.2.1: with `min_words`, find nothing; a new filter has thousands of"
+            " hashes; a repeated run looks up what the filter has seen."
+        ),
+    ] = False
     tokenized: Annotated[str | None, Inner("Hash, backend and versions of the tokenizer.")] = None
     documents_folder: DocumentsFolder = "documents"
 
@@ -241,7 +244,7 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         name = self.name or f"dup_{self.by}"
         length = {} if self.tokenizer is None else {"length": TOKENS}
         defaults = {**UNITS[DOCUMENTS], **UNITS[NGRAMS], **UNITS[SUBSTRINGS], **length, "name": name, "attribute": name}
-        given = {**defaults, **given}
+        given = {**defaults, "false_positives": FALSE_POSITIVES, **given}
         if self.by != NGRAMS:
             given["ngram"] = 0  # paragraphs are compared as a whole
         return Dedupe(**{**given, "documents": (), "against": ()})
@@ -253,7 +256,8 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the spans, as plain data; of `settled` options."""
-        facts = self.deciding("documents", "against", "bloom", "items", "false_positives", "read_only")
+        of_filter = ("bloom", "items", "false_positives", "read_only", "bloom_size", "file_partition")
+        facts = self.deciding("documents", "against", *of_filter)
         unit = facts.pop("by")
         facts["unit"] = PARAGRAPHS if unit == NGRAMS else unit
         tokenized = facts.pop("tokenized")  # wherever its file is
@@ -296,7 +300,6 @@ def _thresholds(text: str) -> float | tuple[float, ...]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-@dataclass(frozen=True)
 class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
 
@@ -402,6 +405,10 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
 
 
+ROLES = ("question", "choices", "answer", "id")
+"""Parts of a question of a benchmark."""
+
+
 def parse_fields(text: str) -> dict[str, str]:
     """Return the fields in ``question=q,answer=a``."""
     fields = {}
@@ -417,7 +424,6 @@ def parse_fields(text: str) -> dict[str, str]:
     return fields
 
 
-@dataclass(frozen=True)
 class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Write attributes that mark questions of benchmarks in documents. 'filter' removes documents, or cuts spans.
 
@@ -442,3 +448,20 @@ class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
             parse=parse_fields,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not 0.5 < self.threshold <= 1:
+            raise _bad(f"the threshold must be above 0.5 and up to 1, not {self.threshold}", "Change the threshold.")
+        if not 3 <= self.ngram <= 50:
+            raise _bad(f"an n-gram must have 3 to 50 words, not {self.ngram}", "Use 3 to 50.")
+        if not 0 < self.common <= 1:
+            raise _bad(f"the share of common n-grams must be above 0 and up to 1, not {self.common}", "Change it.")
+        for role in self.fields or ():
+            if role not in ROLES:
+                raise _bad(f"unknown part of a question {role!r}", f"Use {', '.join(ROLES)}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the marks, as plain data."""
+        facts = {name: getattr(self, name) for name in ("name", "threshold", "ngram", "common")}
+        return {**facts, "fields": dict(self.fields or {}), "documents_folder": "documents"}

@@ -5,8 +5,8 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
 
 - `registry.py`: all formats; `format.py`: the facts that each package declares; `base.py`: the `Dataset` contract;
   `sample.py`: the `Sample`; `batches.py`: many samples without an object each; `habits.py`: names of other libraries.
-- Formats: `energon/`, `tar/`, `vla/`, `img2dataset/`, `mds/`, `npz/`, `jsonl/`, `tables/`, `lerobot/`, and `tokens/`
-  with one module for each of its own.
+- Formats: `energon/`, `tar/`, `vla/`, `img2dataset/`, `mds/`, `npz/`, `jsonl/`, `tables/`, `lerobot/`,
+  `recorders/`, and `tokens/` with one module for each of its own. `episodes.py`: those whose samples are time steps.
 - Rows and columns: `rows.py`, `columns.py`, `arrowtypes/` (every type of Arrow), `columnar.py` (writing),
   `csv_rows.py`.
 - Where samples lie: `offsets.py`, `extents.py`, `ranges.py`, `line_ranges.py`; what they cost: `costs.py`,

@@ -16,6 +16,7 @@ further back. Frames before the start of a clip that no other frame refers to ar
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import threading
@@ -34,7 +35,7 @@ from feedmill.formats.avfile import ffmpeg_error, is_indexed, open_av, reason
 from feedmill.formats.mp4.clips import Span
 from feedmill.formats.mp4.decoder import SKIPPING, Decoder, Run, runs_of
 from feedmill.formats.mp4.sidecar import kept_table
-from feedmill.formats.mp4.table import NoTable, Setup, Table
+from feedmill.formats.mp4.table import NoTable, Outside, Setup, Table
 from feedmill.formats.orientation import orientation_of, turned, upright
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
@@ -55,7 +56,7 @@ _FAR = 1.0
 """Distance in seconds beyond which the reader seeks if the key frames in between are unknown."""
 OPEN_VIDEOS = 8
 """Number of decoders that a thread keeps open."""
-TABLE_BYTES = 128 << 20
+TABLE_BYTES = 96 << 20
 """Bytes of tables that a dataset keeps, 64 for each frame."""
 RUN_BYTES = 256 << 20
 """Bytes of packets that are held to decode frames in one go; a container streams longer groups."""
@@ -467,21 +468,18 @@ class Frames:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ranges of bytes that will be read for frames.
 
-        There are none for files without a table, and for frames that are not there.
+        There are none for files without a table or that cannot be read, and for frames that are not there.
 
         Args:
             file: int64[m], the number of each frame's file in `paths`.
             times: float64[m], its time in seconds.
 
         Returns: the number of the frame, begin and end of each range, int64[k].
-
-        Raises:
-            StorageError: a table cannot be read.
         """
         parts = [(np.zeros(0, np.int64),) * 3]
         numbers = np.unique(file).tolist()
         for number, table in zip(numbers, self.tables([paths[number] for number in numbers]), strict=True):
-            if table is not None:
+            if isinstance(table, Table):
                 rows = np.flatnonzero(file == number)
                 ticks = np.nan_to_num(np.rint(times[rows] * float(1 / table.time_base)), nan=_NEVER)
                 frames, near = self._nearest(table, ticks.clip(_NEVER, -_NEVER).astype(np.int64))
@@ -505,15 +503,24 @@ class Frames:
         frames = table.nearest(ticks)
         return frames, np.abs(table.pts[frames] - ticks) <= int(Fraction(self.tolerance) / table.time_base)
 
-    def tables(self, paths: Sequence[str]) -> list[Table | None]:
-        """Return the tables of several files; those of remote files are read side by side. Raises as `table`."""
+    def tables(self, paths: Sequence[str]) -> list[Table | FeedmillError | None]:
+        """Return the tables of several files, or why `table` fails; those of remote files are read side by side."""
         if self.store.is_local or len(paths) < 2:
-            return [self.table(path) for path in paths]
+            return [self._table_or_error(path, None) for path in paths]
         with self._lock:
             new = [path for path in paths if path not in self._tables]
-        entries = dict(zip(new, self.store.entries(new), strict=True)) if len(new) > 1 else {}
-        read = [partial(self.table, path, entries.get(path)) for path in paths]
+        try:
+            entries = dict(zip(new, self.store.entries(new), strict=True)) if len(new) > 1 else {}
+        except FeedmillError as error:
+            return [error] * len(paths)
+        read = [partial(self._table_or_error, path, entries.get(path)) for path in paths]
         return list(ordered_map(lambda one: one(), read, workers=TABLES_AT_ONCE, in_flight=TABLES_AT_ONCE))
+
+    def _table_or_error(self, path: str, entry: Entry | None) -> Table | FeedmillError | None:
+        try:
+            return self.table(path, entry)
+        except FeedmillError as error:
+            return error
 
     def table(self, path: str, entry: Entry | None = None) -> Table | None:
         """Return the table of a file; None if a container has to read it.
@@ -523,6 +530,7 @@ class Frames:
 
         Raises:
             NotFound, StorageError: the file cannot be read.
+            DataError: it is cut short.
         """
         with self._lock:
             if path in self._tables:
@@ -531,6 +539,10 @@ class Frames:
         found: Table | None
         try:
             found = kept_table(self.store, path, entry or self.store.entries([path])[0] or self.store.stat(path))
+        except Outside as error:
+            raise damaged(
+                f"the video cannot be read: {error}", file=self.store.locate(path), kind="bad-media"
+            ) from None
         except NoTable:
             found = None
         with self._lock:
@@ -629,7 +641,7 @@ class FrameBatch:
     def __init__(self, frames: Frames, requests: Sequence[FrameRequest]) -> None:
         self._frames, self._requests = frames, requests
         self._lock = threading.Lock()
-        self._runs: dict[int, _RunRequests | None] | None = None
+        self._runs: dict[int, _RunRequests | FeedmillError | None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameBatch, (self._frames, self._requests)
@@ -643,6 +655,8 @@ class FrameBatch:
         if number not in self._runs:
             raise self._frames.no_frame(request)
         run = self._runs[number]
+        if isinstance(run, FeedmillError):
+            raise copy.copy(run)
         if run is None:
             return self._frames.at_through_container(request)
         with run.lock:
@@ -652,18 +666,21 @@ class FrameBatch:
                 return run.take(number)
         return self._frames.at_through_container(request) if number in run.missing else self._frames.at(*request)
 
-    def _planned(self) -> dict[int, _RunRequests | None]:
-        """Return request -> its run, or None if a container has to read it; none if its frame is far from its time."""
+    def _planned(self) -> dict[int, _RunRequests | FeedmillError | None]:
+        """Return request -> its run, or None if a container has to read it, or why its file cannot be read.
+
+        There is none if its frame is far from its time.
+        """
         asked: dict[tuple[str, str | None], list[int]] = {}
         for number, request in enumerate(self._requests):
             asked.setdefault((request.path, request.form), []).append(number)
         paths = list({path: None for path, _ in asked})
         tables = dict(zip(paths, self._frames.tables(paths), strict=True))
-        plan: dict[int, _RunRequests | None] = {}
+        plan: dict[int, _RunRequests | FeedmillError | None] = {}
         remote: list[tuple[str, _RunRequests]] = []
         for (path, _), of in asked.items():
-            if (table := tables[path]) is None:
-                plan.update(dict.fromkeys(of))
+            if not isinstance(table := tables[path], Table):
+                plan.update(dict.fromkeys(of, table))
                 continue
             wanted: dict[int, list[int]] = {}
             for number in of:

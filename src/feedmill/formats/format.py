@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 
 from feedmill.storage import Store
 
-Family = Literal["samples", "rows", "lines", "tokens", "windows"]
-"""Content of a dataset: samples of parts, rows with columns, lines of several files, documents of tokens, or documents
-of tokens divided into windows."""
-Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "tokens", "sequences"]
+Family = Literal["samples", "episodes", "rows", "lines", "tokens", "windows"]
+"""Content of a dataset: samples of parts, time steps of episodes, rows with columns, lines of several files, documents
+of tokens, or documents of tokens divided into windows."""
+Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "episodes", "tokens", "sequences"]
 """How data is written in a format, see `TargetFormat`."""
-SAMPLES: tuple[Family, ...] = ("samples", "rows")
-ROWS: tuple[Family, ...] = ("samples", "rows", "lines")
+SAMPLES: tuple[Family, ...] = ("samples", "episodes", "rows")
+ROWS: tuple[Family, ...] = ("samples", "episodes", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
 TRAIN_OR_ALL = "\0train"
 """In place of a split: ``train`` if the dataset has one, everything otherwise, as recipes do without ``split``."""
@@ -57,7 +57,7 @@ class TargetFormat:
         lacks: description of data that it cannot store.
         form: how data is written. ``prepared``: a prepared folder of tars; ``tars``: plain tars; ``manifest``: tars
             listed by a manifest; ``lines``: lines of JSON; ``table``: Parquet; ``shards``: shards of columns, by
-            `writer`; ``tokens``: token files; ``sequences``: sequences of tokens.
+            `writer`; ``episodes``: episodes of steps; ``tokens``: token files; ``sequences``: sequences of tokens.
         takes: families of sources that can be written in it.
         shards: pattern of its files in a folder.
         beside: name of a tuple of its other files.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from feedmill.formats.format import Family, Format, TargetFormat
 
-PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "npz", "img2dataset")
+PACKAGES = ("energon", "tar", "vla", "lerobot", "mds", "jsonl", "tokens", "tables", "npz", "img2dataset", "recorders")
 
 
 @cache

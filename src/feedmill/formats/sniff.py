@@ -13,17 +13,16 @@ from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
-from feedmill.jobs.journal import has_journal
+from feedmill.jobs.unit_files import has_journal
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, filter, stat"
 _ROBOTS = {
-    "meta_data/info.json": "version 1 of LeRobot",
-    ".hdf5": "HDF5",
-    ".h5": "HDF5",
-    ".tfrecord": "TFRecord (RLDS)",
-    ".zarr": "Zarr",
+    "meta_data/info.json": "Version 1 of LeRobot is not supported. Convert it to a LeRobot dataset of version 2 or 3"
+    " with LeRobot's converters.",
+    ".tfrecord": "Open the folder with features.json, as TensorFlow Datasets writes it, or give the files names that"
+    " end in '.tfrecord'.",
 }
 _FILES = tuple(ends("files"))
 _RAW = (
@@ -73,8 +72,7 @@ def sniff(url: str) -> Detected:
             fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
         )
     store = open_store(url)
-    _settle(store)
-    found = _by_marks(store)
+    found = by_marks(store)
     if found is not None:
         return found
     _settle(store, indexed=False)  # only an index tells files of an unfinished job from others
@@ -92,8 +90,13 @@ def _settle(store: Store, name: str = "", *, indexed: bool = True) -> None:
         settle(store, name, indexed=indexed)
 
 
-def _by_marks(store: Store) -> Detected | None:
-    """Return the format of a folder that has its marks, or else its later ones."""
+def by_marks(store: Store) -> Detected | None:
+    """Return the format of a folder that has its marks, or else its later ones; None if it has none.
+
+    Raises:
+        DataError: the job that wrote it was interrupted and must be finished first.
+    """
+    _settle(store)
     store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
     found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
     if found is not None:
@@ -166,12 +169,10 @@ def _nothing(store: Store, url: str) -> NotFound:
 
 
 def _way(paths: Sequence[str]) -> str:
-    """Return a fix for robot data in unsupported formats, and for files as they are; empty for other files."""
-    for mark, name in _ROBOTS.items():
+    """Return a fix for robot data in other forms, and for files as they are; empty for other files."""
+    for mark, way in _ROBOTS.items():
         if any(mark in path.lower() for path in paths):
-            return (
-                f"{name} is not supported. Convert it to a LeRobot dataset of version 2 or 3 with LeRobot's converters."
-            )
+            return way
     return import_way(paths)
 
 

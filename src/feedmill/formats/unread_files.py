@@ -35,7 +35,11 @@ _SUFFIXES: dict[str, tuple[str, ...]] = {
         *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
         *(".mp4", ".mkv", ".avi", ".mov", ".webm", ".wav", ".mp3", ".flac", ".ogg"),
     ),
-    "archives": (".zip", ".7z", ".h5", ".hdf5", ".tfrecord"),
+    "HDF5": (".h5", ".hdf5"),
+    "MCAP": (".mcap",),
+    "TFRecord": (".tfrecord",),
+    "Lance": (".lance", ".manifest", ".txn"),
+    "archives": (".zip", ".7z"),
 }
 _KINDS = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes}
 _ABOUT = ("readme", "license", "licence", "copying", "notice", "changelog", "citation", "authors", "contributing")

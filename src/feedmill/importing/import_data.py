@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.format import TOKENS
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.sniff import sniff
+from feedmill.formats.sniff import by_marks
 from feedmill.importing import documents, kinds
 from feedmill.importing import samples as media
 from feedmill.importing.documents import empty, write_documents
@@ -47,12 +48,13 @@ from feedmill.importing.samples import Reader, Reads, caption_encodings, refuse_
 from feedmill.importing.scanning import EXCLUDED, File, Files, scan, with_tables
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import Policy
 from feedmill.jobs.garbage import frozen, uncollected
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.storage import canonical_location, is_local_folder, open_store, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
@@ -92,19 +94,19 @@ def import_data(options: Import) -> ImportReport:
         if options.type == AUTO:
             refuse_datasets(given)
         given_paths = {"include": options.include, "exclude": options.exclude, "tables": options.captions}
-        patterns = {name: paths_of(some) for name, some in given_paths.items()}
+        patterns = {name: paths_of(paths) for name, paths in given_paths.items()}
         files = scan(given, target, report.left_out, on_many=on_many, **patterns)
         files = with_tables(files, tables_about_media(files, options.type), files.files)
-        found = recognize(files, options.type, report.left_out, named=bool(options.include))
+        recognized = recognize(files, options.type, report.left_out, named=bool(options.include))
         refuse_unused(given, files, report.left_out)
-        samples = _planned(files, found, options.encoding, report, splits=ratio is None)
+        samples = _planned(files, recognized, options.encoding, report, splits=ratio is None)
         if samples is not None:
             samples = samples if ratio is None else _divided(samples, ratio, report)
         reading = Reading(options.text, options.id, options.encoding)
         if samples is None:
-            leave_out_unclear(files, found, reading, report.left_out, on_error=on_error, workers=options.workers)
-        _describe(report, files, found, samples)
-    _check_found(report, found, samples, ratio)
+            leave_out_unclear(files, recognized, reading, report.left_out, on_error=on_error, workers=options.workers)
+        _describe(report, files, recognized, samples)
+    _check_found(report, recognized, samples, ratio)
     if samples is not None:
         packing = None if options.compression == "none" else options.compression
         _name_unused(report, {"--text": options.text, "--id": options.id, "--compression": packing})
@@ -122,17 +124,17 @@ def import_data(options: Import) -> ImportReport:
     shared |= {"workers": options.workers, "progress": options.progress}
     if samples is None:
         suffix = _suffix(options.compression)
-        chosen = files._replace(files=found.documents)
+        chosen = files._replace(files=recognized.documents)
         job = {**identity, "most": most}
         with frozen():
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        of_files = Reader(tuple(files.roots), options.encoding, found.type != PARTS, options.decode)
+        of_files = Reader(tuple(files.roots), options.encoding, recognized.type != PARTS, options.decode)
         reader: Reads = of_files
-        if found.type == EPISODES:
+        if recognized.type == EPISODES:
             reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), options.decode)
-        elif found.type != PARTS and is_other(options.encoding):
+        elif recognized.type != PARTS and is_other(options.encoding):
             report.encodings = caption_encodings(of_files, samples)
         job = {**identity, "decode": options.decode}
         shared["max_shard_samples"] = options.max_shard_samples
@@ -178,14 +180,16 @@ def _name_unused(report: ImportReport, of_documents: Mapping[str, str | None]) -
         report.recognized.append(f"warning: without effect: {given} (only documents have them)")
 
 
-def _planned(files: Files, found: Recognized, encoding: str, report: ImportReport, *, splits: bool) -> Samples | None:
+def _planned(
+    files: Files, recognized: Recognized, encoding: str, report: ImportReport, *, splits: bool
+) -> Samples | None:
     """Return the samples of media or episodes; None for documents."""
-    if found.type == DOCUMENTS:
+    if recognized.type == DOCUMENTS:
         return None
-    if found.type == EPISODES:
+    if recognized.type == EPISODES:
         forget()
-        return plan_episodes(files, found, report.left_out, splits=splits)
-    return plan_samples(files, found, encoding, report.left_out)
+        return plan_episodes(files, recognized, report.left_out, splits=splits)
+    return plan_samples(files, recognized, encoding, report.left_out)
 
 
 def _identity(files: Files, **options: Any) -> dict[str, Any]:
@@ -209,7 +213,7 @@ def _suffix(compression: Compression) -> str:
 
 
 def _check_found(
-    report: ImportReport, found: Recognized, samples: Samples | None, ratio: list[Fraction] | None
+    report: ImportReport, recognized: Recognized, samples: Samples | None, ratio: list[Fraction] | None
 ) -> None:
     """Raise if there is nothing to import, or documents with a split ratio; a dry run counts what would be read."""
     if samples is None and ratio is not None:
@@ -218,16 +222,16 @@ def _check_found(
             kind="bad-option",
             fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
         )
-    if not (found.documents if samples is None else samples.total):
+    if not (recognized.documents if samples is None else samples.total):
         raise empty(report)
     if (dry := active()) is not None:
         dry.files, dry.bytes = report.files, report.input_bytes
 
 
-def _describe(report: ImportReport, files: Files, found: Recognized, samples: Samples | None) -> None:
-    report.type = found.type
-    report.recognized = [*found.notes, *report.recognized]
-    used = found.documents if samples is None else files.files
+def _describe(report: ImportReport, files: Files, recognized: Recognized, samples: Samples | None) -> None:
+    report.type = recognized.type
+    report.recognized = [*recognized.notes, *report.recognized]
+    used = recognized.documents if samples is None else files.files
     report.files, report.input_bytes = len(used), sum(file.size for file in used)
     if samples is not None:
         report.samples, report.sample_type = samples.total, samples.sample_type
@@ -242,11 +246,13 @@ def refuse_datasets(sources: Sequence[str]) -> None:
         if "://" not in source and not is_local_folder(source):
             continue
         try:
-            format = sniff(source).format
+            found = by_marks(open_store(source))  # not `sniff`, which lists all files for each format that it looks for
         except FeedmillError:
+            found = None
+        if found is None:
             _refuse_chunks(source)
-            continue
-        if (format.marks or format.later_marks) and format.name not in _IMPORTED:
+        elif found.format.name not in _IMPORTED:
+            format = found.format
             verbs = "tokenize, convert" if format.family in ("rows", "lines") else "convert"
             verbs = "shuffle, merge, split" if format.family in TOKENS else verbs
             raise ConfigError(
@@ -316,7 +322,7 @@ class _Shared:
 
 
 def leave_out_unclear(
-    files: Files, found: Recognized, reading: Reading, left: LeftOut, *, on_error: OnError, workers: int | None
+    files: Files, recognized: Recognized, reading: Reading, left: LeftOut, *, on_error: OnError, workers: int | None
 ) -> None:
     """Read the first rows of all tables. Those that cannot be read are left out of `found` and added to `left`.
 
@@ -325,23 +331,27 @@ def leave_out_unclear(
     """
     tables = [
         (number, file)
-        for number, file in enumerate(found.documents)
+        for number, file in enumerate(recognized.documents)
         if file.size and kinds.divide(file.path).kind in (*kinds.TABLES, kinds.JSON)
     ]
     shared = _Shared(files.roots, files.prefixes, reading)
     units = [tables[at : at + _FILES] for at in range(0, len(tables), _FILES)]
     results = run(_examined, units, workers=workers, preload=MODULES, policy=Policy(shared=shared))
     with closing(results):
-        unclear = [one for each in results for one in each]
-    decide = [one for one in unclear if one.decide]
+        unclear = [file for unit in results for file in unit]
+    decide = [file for file in unclear if file.decide]
     if decide and not skips(on_error):
-        raise _refusal(files, [(found.documents[one.number], one) for one in decide])
-    for one in unclear:
-        left.add(one.why, files.name(found.documents[one.number]))
-    gone = {one.number for one in unclear}
-    found.documents = [file for number, file in enumerate(found.documents) if number not in gone]
+        raise _refusal(files, [(recognized.documents[file.number], file) for file in decide])
+    for unclear_file in unclear:
+        left.add(unclear_file.why, files.name(recognized.documents[unclear_file.number]))
+    gone = {file.number for file in unclear}
+    recognized.documents = [file for number, file in enumerate(recognized.documents) if number not in gone]
     if gone:
-        found.notes = [*counted_kinds(found.documents), *(note for note in found.notes if note.startswith("warning"))]
+        counts = Counter(kinds.divide(file.path).kind for file in recognized.documents)
+        recognized.notes = [
+            *counted_kinds(counts),
+            *(note for note in recognized.notes if note.startswith("warning")),
+        ]
 
 
 def _examined(shared: _Shared, tables: Sequence[tuple[int, File]]) -> list[Unclear]:
@@ -362,16 +372,16 @@ def _examined(shared: _Shared, tables: Sequence[tuple[int, File]]) -> list[Uncle
 
 def _first_document(rows: Iterable[dict[str, Any] | Row]) -> None:
     """Read rows up to the first document; by then, the column of the text is known."""
-    for found in islice(rows, _FIRST_ROWS):
-        if isinstance(found, dict):
+    for document in islice(rows, _FIRST_ROWS):
+        if isinstance(document, dict):
             return
 
 
 def _refusal(files: Files, decide: Sequence[tuple[File, Unclear]]) -> ConfigError:
     """Return one error for all files that the user must decide about."""
-    chats = [file for file, one in decide if is_conversation(one.columns)]
+    chats = [file for file, unclear in decide if is_conversation(unclear.columns)]
     skip = f"Leave {'it' if len(decide) == 1 else 'them'} out with --on-error skip"
-    shared = set.intersection(*(set(one.columns) for _, one in decide))
+    shared = set.intersection(*(set(unclear.columns) for _, unclear in decide))
     fix = f"Name the column of the text with --text COLUMN, or l{skip[1:]}." if shared and not chats else f"{skip}."
     if chats:
         which = (
@@ -382,12 +392,12 @@ def _refusal(files: Files, decide: Sequence[tuple[File, Unclear]]) -> ConfigErro
         path = f"{files.roots[chats[0].root]}/{chats[0].path}"
         fix += f" {which}: 'feedmill tokenize {path} -o OUT -t TOKENIZER --chat auto' reads it."
     if len(decide) == 1:
-        file, one = decide[0]
-        fix = fix if one.columns else f"{one.fix} {skip}."
-        return ConfigError(one.why, file=files.name(file), kind=one.kind, fix=fix)
+        file, reading = decide[0]
+        fix = fix if reading.columns else f"{reading.fix} {skip}."
+        return ConfigError(reading.why, file=files.name(file), kind=reading.kind, fix=fix)
     by_reason: dict[str, list[str]] = {}
-    for file, one in decide:
-        by_reason.setdefault(one.why, []).append(files.name(file))
+    for file, reading in decide:
+        by_reason.setdefault(reading.why, []).append(files.name(file))
     shown = "; ".join(
         f"{why}: {', '.join(names[:_SHOWN])}{f' and {len(names) - _SHOWN:,} more' if len(names) > _SHOWN else ''}"
         for why, names in list(by_reason.items())[:_SHOWN]

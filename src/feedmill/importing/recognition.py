@@ -179,6 +179,8 @@ def tables_about_media(files: Files, wanted: str) -> list[File]:
     Raises:
         ConfigError: tables were named to be about media, and there are none.
     """
+    if not files.typed and not files.tables:
+        return []
     divided = [(file, divide(files.prefixes[file.root] + file.path)) for file in files.files]
     tables = [file for file, name in divided if (file.root, file.path) in files.typed and name.kind in _ROWS]
     others = [(file, name) for file, name in divided if file not in tables and file not in files.tables]
@@ -208,21 +210,22 @@ def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, 
     about = [file for file, name in divided if "/" not in file.path and name.kind == kinds.TEXT and is_about(file.path)]
     alone = bool(about) and len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
     skipped = set() if alone or named else set(about)
+    counts: Counter[str] = Counter()
     for file, name in divided:
         if skipped and file in skipped:
             left.add("a file about the data, such as README (use --include to import it)", files.name(file))
         elif name.kind in kinds.DOCUMENTS:
             found.documents.append(file)
+            counts[name.kind] += 1
         else:
             reason = f"{name.kind} beside documents" if name.kind else unsupported(file.path)
             left.add(reason, files.name(file))
-    found.notes += counted_kinds(found.documents)
+    found.notes += counted_kinds(counts)
     return found
 
 
-def counted_kinds(documents: Sequence[File]) -> list[str]:
+def counted_kinds(counts: Counter[str]) -> list[str]:
     """Return a line for each kind of documents, with the number of their files."""
-    counts = Counter(divide(file.path).kind for file in documents)
     return [
         f"{counts[kind]:,} file{'s' if counts[kind] > 1 else ''} of {kinds.NAMES[kind]}"
         for kind in kinds.DOCUMENTS

@@ -85,7 +85,7 @@ def prepare_tars(url: str, options: Prepare) -> PrepareReport:
                 rescan=options.rescan,
                 progress=options.progress,
             )
-            kept = [found.shard for found in scanned]
+            kept = [shard.shard for shard in scanned]
             splits = None if listed else dividing(kept)
             if splits is not None and ratio is None and not patterns:
                 report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
@@ -182,16 +182,16 @@ def _old_info(store: Store, *, required: bool) -> dict[str, int]:
 
 def _listed(store: Store, entries: Sequence[Entry], old: Iterable[str]) -> list[Entry]:
     """Return the shards that the index lists, in its order. Raises `NotFound` if one is missing."""
-    found = {entry.path: entry for entry in entries}
+    by_path = {entry.path: entry for entry in entries}
     for shard in old:
-        if shard not in found:
+        if shard not in by_path:
             raise NotFound(
                 "the index lists this shard, but the file is missing",
                 file=store.locate(shard),
                 kind="missing-shard",
                 fix="Restore it, or run 'feedmill prepare' to index the shards that exist.",
             )
-    return [found[shard] for shard in old]
+    return [by_path[shard] for shard in old]
 
 
 def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] = ()) -> list[Entry]:
@@ -205,16 +205,16 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
         unwanted = re.compile(exclude) if exclude else None
     except PATTERN_ERRORS as error:
         raise ConfigError(f"{exclude!r} is not a regular expression ({error})", kind="bad-pattern") from None
-    found = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
-    if not found:
+    by_path = {e.path: e for e in store.files(suffixes=SUFFIXES) if not (unwanted and unwanted.search(e.path))}
+    if not by_path:
         raise NotFound(
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
             kind="missing-shard",
             fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
         )
-    known = [found.pop(path) for path in order if path in found]
-    return known + list(found.values())
+    known = [by_path.pop(path) for path in order if path in by_path]
+    return known + list(by_path.values())
 
 
 def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:
@@ -269,22 +269,22 @@ def _scan(
             place=place,
             advance=bar.advance,
         )
-        for found in scans:
-            if found.scan.problem is not None:
-                bad.append(found.scan.problem)
+        for shard in scans:
+            if shard.scan.problem is not None:
+                bad.append(shard.scan.problem)
                 continue
-            if (problem := next(spoiled(store, found, strays=strays), None)) is not None:
+            if (problem := next(spoiled(store, shard, strays=strays), None)) is not None:
                 bad.append(problem)
                 continue
-            good.append(found)
+            good.append(shard)
             if len(parts) < MAX_PARTS:
-                parts.update(dict.fromkeys(found.scan.parts))
-            report.warnings += remarks_of(store, found)
-            report.warnings += map(str, () if strays else spoiled(store, found))
-            report.samples += len(found.scan.keys)
-            report.bytes += found.record.size
-            report.scanned += found.origin == "scanned"
-            report.reused += found.origin != "scanned"
+                parts.update(dict.fromkeys(shard.scan.parts))
+            report.warnings += remarks_of(store, shard)
+            report.warnings += map(str, () if strays else spoiled(store, shard))
+            report.samples += len(shard.scan.keys)
+            report.bytes += shard.record.size
+            report.scanned += shard.origin == "scanned"
+            report.reused += shard.origin != "scanned"
     if bad and not skip_bad:
         raise _refusal(bad)
     if not good:
@@ -367,10 +367,10 @@ def plan_all(
         description: name of the description to write; None for none.
     """
     _rows(store, scanned)
-    dry.reads(found.record.size for found in scanned)
-    for found in scanned:
-        if found.origin != "index":
-            dry.writes(store, energon.idx_name(found.shard))
+    dry.reads(shard.record.size for shard in scanned)
+    for scanned_shard in scanned:
+        if scanned_shard.origin != "index":
+            dry.writes(store, energon.idx_name(scanned_shard.shard))
     written = [database.INDEX, energon.UUID, energon_members.PATH, energon.INFO, all_offsets.PATH, sidecar.PATH]
     written += [f"{database.META}/split.yaml"] if splits is not None else []
     written += [f"{database.META}/{description}"] if description is not None else []
@@ -384,9 +384,9 @@ def plan_all(
 
 def _rows(store: Store, scanned: Sequence[Scanned]) -> energon_index.IndexRows:
     """Return the rows of the index. Raises DataError for a name that it cannot store, and a key that occurs twice."""
-    for found in scanned:
-        check_names(store, found)
-    rows = energon_index.IndexRows.of((number, found.scan) for number, found in enumerate(scanned))
+    for shard in scanned:
+        check_names(store, shard)
+    rows = energon_index.IndexRows.of((number, shard.scan) for number, shard in enumerate(scanned))
     _name_duplicates(store, scanned, energon_index.duplicate_keys(rows), rows)
     return rows
 
@@ -399,21 +399,21 @@ def write_all(
 ) -> None:
     """Write the whole index, in an order that keeps every intermediate state readable (see `energon_write`)."""
     rows = _rows(store, scanned)
-    new = [found for found in scanned if found.origin != "index"]
+    new = [shard for shard in scanned if shard.origin != "index"]
     for _ in ordered_map(  # each file is synced separately; threads overlap the waits
-        lambda found: energon_write.write_idx(store, found.shard, found.scan.starts), new, workers=16, in_flight=32
+        lambda shard: energon_write.write_idx(store, shard.shard, shard.scan.starts), new, workers=16, in_flight=32
     ):
         pass
     with store.build(database.INDEX) as path:
         energon_index.write_index(path, rows)
         if media is not None and media.filters:
             write_tables(path, media.rows, media.created)
-    uuid = energon_write.write_uuid(store, {found.shard: found.record for found in scanned})
+    uuid = energon_write.write_uuid(store, {shard.shard: shard.record for shard in scanned})
     with store.build(energon_members.PATH) as path:
         energon_members.write_members(path, rows, uuid)
-    energon_write.write_info(store, {found.shard: len(found.scan.keys) for found in scanned})
-    all_offsets.write_all(store, [found.scan.starts for found in scanned], uuid)
-    sidecar.write(store, {found.shard: found.record for found in scanned})
+    energon_write.write_info(store, {shard.shard: len(shard.scan.keys) for shard in scanned})
+    all_offsets.write_all(store, [shard.scan.starts for shard in scanned], uuid)
+    sidecar.write(store, {shard.shard: shard.record for shard in scanned})
     if splits is not None:
         present = read_splits(store)
         exclude = [*sorted(present.shards_out), *(f"{s}/{k}" for s, k in present.samples_out)] if present else []
@@ -429,8 +429,8 @@ def _name_duplicates(
     for key, places in duplicates:
         first, second = (scanned[int(rows.tar_file_id[place])].shard for place in list(places)[:2])
         where = "twice in this shard, with other samples between" if first == second else f"also in {first!r}"
-        one, other = (set(scanned[int(rows.tar_file_id[place])].scan.parts) for place in list(places)[:2])
-        apart = first != second and not one & other
+        here, other = (set(scanned[int(rows.tar_file_id[place])].scan.parts) for place in list(places)[:2])
+        apart = first != second and not here & other
         raise DataError(
             f"the key occurs {where}: keys must be unique in a dataset",
             file=store.locate(second),
@@ -438,7 +438,7 @@ def _name_duplicates(
             record=key,
             kind="duplicate-key",
             fix=(
-                f"The shards have different parts ({', '.join(sorted(one)[:3])}; {', '.join(sorted(other)[:3])})."
+                f"The shards have different parts ({', '.join(sorted(here)[:3])}; {', '.join(sorted(other)[:3])})."
                 f" {regroup(store.url)}"
                 if apart
                 else "Rename the members in one of the shards (members of one sample must be consecutive), or skip a"

@@ -137,7 +137,7 @@ _current: ContextVar[DryRun | None] = ContextVar("feedmill-dry-run", default=Non
 
 
 def active() -> DryRun | None:
-    """Return the dry run that this thread is in; None in earnest."""
+    """Return the dry run that this thread is in; None outside a dry run."""
     return _current.get()
 
 

@@ -1,4 +1,4 @@
-"""What a verb leaves out of its output: counts and names by reason."""
+"""Samples, documents and files that a verb leaves out of its output: counts and names by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a task of a global step may take: the budget of the verb, divided by the tasks that run at once.
+"""The memory of a task of a global step: the budget of the verb, divided by the tasks that run at once.
 
 A global step holds some rows in memory at a time, and the others in sorted runs of its work folder. How many it holds
 is a constant of the step, chosen so that a task takes up to `FULL` bytes. More is no faster, so a task takes no more,

@@ -1,4 +1,4 @@
-"""What the report of a step's verb warns of, and what the verb left out, as lines for display."""
+"""Lines for display of a step: warnings of its verb's report, and what the verb left out."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[St
     Raises as `run`.
     """
     described, chosen = _chosen(pipeline, steps)
-    return [one for one, _ in _looks(chosen, History(described), force=False, hashed=False)]
+    return [report for report, _ in _looks(chosen, History(described), force=False, hashed=False)]
 
 
 def _chosen(pipeline: str | os.PathLike[str], steps: Sequence[str]) -> tuple[Pipeline, list[Step]]:
@@ -129,17 +129,17 @@ def _run_all(
     engine = current()
     of_parts = engine is not None and engine.name == "part"
     for step in steps:
-        one, inputs = _look(step, history, force, hashed, ())
-        report.steps.append(one)
-        if not one.reasons:
+        looked, inputs = _look(step, history, force, hashed, ())
+        report.steps.append(looked)
+        if not looked.reasons:
             continue
         # A run of `--finish` leaves the next step to the parts.
         if of_parts and any(other.ran for other in report.steps):
             report.waiting = report.steps.pop().name
             break
         if on_step is not None:
-            on_step(one)
-        _run(step, one, inputs, history, hashed, progress)
+            on_step(looked)
+        _run(step, looked, inputs, history, hashed, progress)
     return report
 
 
@@ -150,9 +150,9 @@ def _looks(
     planned: list[Step] = []
     for step in steps:
         waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)]
-        one, _ = _look(step, history, force, hashed, waits)
-        planned += [step] if one.reasons else []
-        yield one, waits[0] if waits else None
+        report, _ = _look(step, history, force, hashed, waits)
+        planned += [step] if report.reasons else []
+        yield report, waits[0] if waits else None
 
 
 def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool) -> RunReport:
@@ -160,20 +160,20 @@ def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool)
     dry = DryRun()
     report = RunReport(history.url, dry_run=dry)
     waiting: list[str] = []
-    for step, (one, waits) in zip(steps, _looks(steps, history, force=force, hashed=hashed), strict=True):
-        report.steps.append(one)
+    for step, (looked, waits) in zip(steps, _looks(steps, history, force=force, hashed=hashed), strict=True):
+        report.steps.append(looked)
         if waits is not None:
             waiting.append(step.name)
-        if waits is not None or not one.reasons:
+        if waits is not None or not looked.reasons:
             continue
         arguments, others = arguments_of(step, history)
         done = step.function(**arguments, dry_run=True)
         refuse_planned(step, history, done.dry_run, others)
-        one.report = _as_plain(done)
+        looked.report = _as_plain(done)
         dry.merge(done.dry_run, step.name)
         for path in stale(step, history, done):
             dry.deletes_all(open_store(split_url(path)[0]), [split_url(path)[1]])
-    if any(one.reasons for one in report.steps):
+    if any(step.reasons for step in report.steps):
         dry.writes(open_store(split_url(history.url)[0]), split_url(history.url)[1])
     if waiting:
         dry.warnings.append(f"not tried, as earlier steps write what they read: {', '.join(waiting)}")
@@ -182,42 +182,42 @@ def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool)
 
 def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequence[str]) -> tuple[StepReport, Files]:
     """Return why a step must run, and its inputs."""
-    one = StepReport(step.name, step.verb)
+    report = StepReport(step.name, step.verb)
     record = history.records.get(step.name)
     if waits:
-        one.reasons = [f"it reads what the step {waits[0]!r} writes"]
-        return one, {}
+        report.reasons = [f"it reads what the step {waits[0]!r} writes"]
+        return report, {}
     inputs = _inputs(step)
     inputs = with_hashes(inputs, *_known(history)) if hashed else inputs
-    one.inputs = len(inputs)
+    report.inputs = len(inputs)
     if record is None:
-        one.reasons = ["it has not run yet"]
-        return one, inputs
+        report.reasons = ["it has not run yet"]
+        return report, inputs
     options = _plain(step.options)
     if record.verb != step.verb:
-        one.reasons.append(f"the verb was {record.verb}")
+        report.reasons.append(f"the verb was {record.verb}")
     same = {name for name, value in options.items() if name in record.options and record.options[name] == value}
     names = sorted({*options, *record.options} - same)
-    one.reasons += [f"the option {name!r} has changed" for name in names]
-    one.reasons += _shown("input", changed(record.inputs, inputs))
+    report.reasons += [f"the option {name!r} has changed" for name in names]
+    report.reasons += _shown("input", changed(record.inputs, inputs))
     outputs = files_of(step.outputs)
     # Those of other steps, which may write to the same folder, and new ones of others are no reason.
     before = {path: record.outputs[path] for path in record.outputs.keys() - history.of_steps(step)}
     foreign = {*history.others(step, outputs)} - {*before}
     outputs = {path: facts for path, facts in outputs.items() if path not in foreign}
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
-    one.reasons += _shown("output", changed(before, outputs))
+    report.reasons += _shown("output", changed(before, outputs))
     failed = record.report.get("failed") if isinstance(record.report, dict) else None
     if failed:
-        one.reasons.append(f"{len(failed)} of its files failed in its last run")
-    if force and not one.reasons:
-        one.reasons = ["all steps were requested"]
-    one.outputs, one.report = len(outputs), record.report
-    return one, inputs
+        report.reasons.append(f"{len(failed)} of its files failed in its last run")
+    if force and not report.reasons:
+        report.reasons = ["all steps were requested"]
+    report.outputs, report.report = len(outputs), record.report
+    return report, inputs
 
 
 def _inputs(step: Step) -> Files:
-    found: Files = {}
+    versions: Files = {}
     for place in step.inputs:
         files = files_of([place])
         if not files:
@@ -227,8 +227,8 @@ def _inputs(step: Step) -> Files:
                 kind="not-found",
                 fix="Check the path, or the outputs of the steps before it.",
             )
-        found.update(files)
-    return found
+        versions.update(files)
+    return versions
 
 
 def _known(history: History) -> list[Mapping[str, Any]]:
@@ -237,11 +237,11 @@ def _known(history: History) -> list[Mapping[str, Any]]:
 
 def _shown(what: str, changes: Sequence[str]) -> list[str]:
     more = len(changes) - _SHOWN
-    found = [f"the {what} {change}" for change in changes[:_SHOWN]]
-    return [*found, f"{more} more {what}s differ"] if more > 0 else found
+    shown = [f"the {what} {change}" for change in changes[:_SHOWN]]
+    return [*shown, f"{more} more {what}s differ"] if more > 0 else shown
 
 
-def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: bool, progress: bool | None) -> None:
+def _run(step: Step, done: StepReport, inputs: Files, history: History, hashed: bool, progress: bool | None) -> None:
     arguments, others = arguments_of(step, history)
     refuse_others(step, history, arguments, others)
     if "progress" in inspect.signature(step.function).parameters:
@@ -249,7 +249,7 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
     began = time.perf_counter()
     with history.beginning(step, others):
         report = step.function(**arguments)
-    one.seconds, one.ran, one.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
+    done.seconds, done.ran, done.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
     for path in stale(step, history, report):
         folder, name = split_url(path)
         open_store(folder).delete(name)
@@ -263,7 +263,7 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
             fix="Correct 'outputs': paths, folders, patterns, or beginnings of the names of its files.",
         )
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
-    one.outputs = len(outputs)
+    done.outputs = len(outputs)
     facts = StepRecord(
         name=step.name,
         verb=step.verb,
@@ -271,8 +271,8 @@ def _run(step: Step, one: StepReport, inputs: Files, history: History, hashed: b
         feedmill=__version__,
         inputs=inputs,
         outputs=outputs,
-        seconds=one.seconds,
-        report=one.report,
+        seconds=done.seconds,
+        report=done.report,
         others=others_of(outputs, others, report),
     )
     history.record(step, facts)
@@ -295,8 +295,8 @@ def _within(a: str, b: str) -> bool:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(orjson.dumps(dict(options), option=orjson.OPT_NON_STR_KEYS, default=str))
-    return found
+    plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(options), option=orjson.OPT_NON_STR_KEYS, default=str))
+    return plain
 
 
 def _as_plain(report: Any) -> Any:

@@ -214,8 +214,8 @@ class Plan(Showable):
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         for rows in _runs(order, located.source):
-            found = self.sources[located.source[rows[0]]].read(located.index[rows])
-            for row, sample in zip(rows.tolist(), found, strict=True):
+            read_samples = self.sources[located.source[rows[0]]].read(located.index[rows])
+            for row, sample in zip(rows.tolist(), read_samples, strict=True):
                 samples[row] = sample
         return samples
 
@@ -242,11 +242,11 @@ class Plan(Showable):
             located: as for `read`.
         """
         located = self._located(positions, located)
-        found: list[Extents] = []
+        ranges: list[Extents] = []
         for rows in _runs(np.argsort(located.source, kind="stable"), located.source):
             source = self.sources[located.source[rows[0]]]
-            found += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
-        return found
+            ranges += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
+        return ranges
 
     def locate_sample(self, source: int, index: int) -> Source:
         """Return where a sample of a source is stored."""
@@ -473,8 +473,8 @@ def tree_over(
     from feedmill.samples.open import open as open_dataset
 
     given = list(datasets) if isinstance(datasets, Sequence) and not isinstance(datasets, str) else [datasets]
-    several = [open_dataset(one) if isinstance(one, str | os.PathLike) else one for one in given]
-    others = [one for one in several if not isinstance(one, Dataset)]
+    several = [open_dataset(item) if isinstance(item, str | os.PathLike) else item for item in given]
+    others = [item for item in several if not isinstance(item, Dataset)]
     if others:
         raise ConfigError(
             f"{type(others[0]).__name__} is not a dataset",
@@ -588,13 +588,13 @@ def positions_of(root: Node, leaf: int, name: str, indices: Sequence[int], end: 
         )
     epochs = np.arange(again)
     step = max(1, _TOGETHER // max(again, 1))
-    found = [np.zeros(0, np.int64)]
+    chunks = [np.zeros(0, np.int64)]
     for begin in range(0, len(indices), step):
         part = np.array(indices[begin : begin + step], np.int64)
         source = np.full(len(part) * again, leaf, np.int32)
         positions, rounds = root.positions(Located(source, np.repeat(part, again), np.tile(epochs, len(part))))
-        found.append(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
-    return np.sort(np.concatenate(found))
+        chunks.append(positions[(positions >= 0) & (positions < end) & (rounds == 0)])
+    return np.sort(np.concatenate(chunks))
 
 
 def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batch | None:
@@ -610,9 +610,9 @@ def read_batch(sources: Sequence[Dataset], located: Located, want: Want) -> Batc
         return None
     order = np.argsort(located.source, kind="stable")
     if isinstance(want, Shifted):
-        found = _joined(_source_columns(sources, located, order, want), len(order))
-        if found is not None:  # every source has made targets, or none has
-            return found
+        batch = _joined(_source_columns(sources, located, order, want), len(order))
+        if batch is not None:  # every source has made targets, or none has
+            return batch
     return _joined(_source_columns(sources, located, order, "columns"), len(order))
 
 
@@ -627,11 +627,11 @@ def _source_columns(sources: Sequence[Dataset], located: Located, order: Any, wa
 
 def _joined(parts: Sequence[tuple[Any, Columns]], count: int) -> Columns | None:
     first = parts[0][1]
-    if not first or any(list(found) != list(first) for _, found in parts):
+    if not first or any(list(columns) != list(first) for _, columns in parts):
         return None
     out: Columns = {}
     for name, values in first.items():
-        columns = [(rows, found[name]) for rows, found in parts]
+        columns = [(rows, part[name]) for rows, part in parts]
         if isinstance(values, list):
             out[name] = _joined_list(columns, count)
         elif all(column.shape[1:] == values.shape[1:] and column.dtype == values.dtype for _, column in columns):

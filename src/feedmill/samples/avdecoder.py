@@ -24,7 +24,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
 from feedmill.formats.avfile import AvSource, as_file, check_whole, ffmpeg_error, is_cover, open_av, reason, size_of
 from feedmill.formats.avvideo import Converter, VideoReader, ranges_in_ticks
 from feedmill.formats.mp4.clips import ClipReader, Missing, Span
-from feedmill.formats.mp4.table import NoTable
+from feedmill.formats.mp4.table import NoTable, Outside
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.samples.avaudio import AudioReader
 from feedmill.samples.avmetadata import audio_metadata, video_metadata
@@ -417,8 +417,10 @@ class AVDecoder:
             file = self.stream
             try:
                 self._video = ClipReader(file, size_of(self.source), self.threads)
-            except NoTable:
+            except NoTable as error:
                 file.close()
+                if isinstance(error, Outside):
+                    raise ValueError(f"the file is truncated: {error}") from None
                 self._video = VideoReader(self._open)
         return self._video
 

@@ -54,6 +54,7 @@ def open(
     tokens: str | None = None,
     tokenize: Encoder | TokenizeOptions | Mapping[str, Any] | str | None = None,
     windows: Mapping[str, Sequence[float]] | None = None,
+    steps: str | None = None,
     episodes: EpisodeOptions | Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Open a dataset in any known format.
@@ -91,9 +92,10 @@ def open(
             numbers, ``{"action": [0, 15]}``, or offsets in seconds as LeRobot's ``delta_timestamps``,
             ``{"observation.images.top": [-0.2, 0.0]}``. A part becomes an array ``[k, ...]``; ``NAME_is_pad``, bool[k],
             says which frames lie outside the episode: they repeat its first or last one.
+        steps: the topic of MCAP recordings whose messages are the time steps.
         episodes: frames of robot episodes with common names, rates and shapes, as ``episodes`` of a recipe:
-            ``{"rename": {...}, "fps": 10, "windows": {...}, "sizes": {"action": 32}}``, see docs/formats/lerobot.md. Features
-            of ``normalize`` are normalized by a plan alone, which knows their statistics.
+            ``{"rename": {...}, "fps": 10, "windows": {...}, "sizes": {"action": 32}}``, see docs/formats/lerobot.md.
+            Features of ``normalize`` are normalized by a plan alone, which knows their statistics.
 
     Raises:
         NotFound: the path, split or file does not exist.
@@ -117,6 +119,7 @@ def open(
             tokens=tokens,
             tokenize=None if tokenize is None else _encoder_of(tokenize),
             frames=windows,
+            steps=steps,
             episodes=None if episodes is None else _episodes_of(episodes),
             windows=WindowOptions(
                 seq_len=seq_len,
@@ -168,6 +171,7 @@ class OpenOptions:
     tokens: str | None = None
     tokenize: Encoder | None = None
     frames: Mapping[str, Sequence[float]] | None = None
+    steps: str | None = None
     episodes: EpisodeOptions | None = None
     windows: WindowOptions = field(default_factory=WindowOptions)
 
@@ -211,6 +215,8 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
 
 def _cut(dataset: Dataset, options: OpenOptions) -> Dataset:
     """Return the windows of token data or of robot episodes, or text as token data."""
+    if options.steps is not None:
+        dataset = _with_steps(dataset, options.steps)
     if options.frames is not None or options.episodes is not None:
         return _with_frames(dataset, options.frames, options.episodes)
     if options.tokenize is None:
@@ -232,6 +238,20 @@ def _encoder_of(given: Encoder | TokenizeOptions | Mapping[str, Any] | str) -> E
     return encoder_of(given)
 
 
+def _with_steps(dataset: Dataset, topic: str) -> Dataset:
+    """Return recordings with the messages of a topic as steps. Raises `ConfigError`."""
+    from feedmill.formats.recorders.mcap import McapDataset  # most datasets are others
+
+    if not isinstance(dataset, McapDataset):
+        raise ConfigError(
+            f"steps: {topic!r} is a topic of MCAP recordings, found the format {dataset.format}",
+            file=dataset.url,
+            kind="bad-option",
+            fix="Remove it.",
+        )
+    return dataset.stepped(topic)
+
+
 def _episodes_of(given: EpisodeOptions | Mapping[str, Any]) -> EpisodeOptions:
     from feedmill.samples.robotics.episodes import EpisodeOptions
 
@@ -244,16 +264,15 @@ def _with_frames(
     """Return robot episodes with windows of frames, or as samples of a common shape. Raises `ConfigError`."""
     if windows is not None and episodes is not None:
         raise ConfigError("'windows' and 'episodes' cannot be combined", fix="Move the windows into 'episodes'.")
-    if dataset.format != "lerobot":
+    from feedmill.formats.episodes import Episodic  # most datasets are others
+
+    if not isinstance(dataset, Episodic):
         asked = f"windows of frames ({', '.join(windows)})" if windows is not None else "samples of episodes"
         raise ConfigError(
             f"{asked} are cut from robot episodes, found the format {dataset.format}",
             file=dataset.url,
             fix="Remove 'windows', or use 'seq_len' for windows of tokens.",
         )
-    from feedmill.formats.lerobot.dataset import LeRobotDataset  # most datasets are others
-
-    assert isinstance(dataset, LeRobotDataset)
     if episodes is None:
         return dataset.windowed(windows or {})
     from feedmill.samples.robotics.episodes import EpisodeSamples

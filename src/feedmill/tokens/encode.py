@@ -98,8 +98,8 @@ def larger_size(number: int) -> str:
 
 def fix_of(reason: str) -> str | None:
     """Return what to do about an invalid document if it is not the document's fault: an id does not fit. Else None."""
-    found = _NUMBER.match(reason)
-    return None if found is None else larger_size(int(found[1]))
+    match = _NUMBER.match(reason)
+    return None if match is None else larger_size(int(match[1]))
 
 
 def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings:
@@ -181,10 +181,10 @@ def _begins(sentences: tuple[Int64s, Int64s] | None, lengths: Int64s, kept: npt.
 
 def _encode_chats(tokenizer: Tokenizer, batch: Batch, masked: dict[int, tuple[Any, Any]]) -> Encoded:
     """Return the ids of conversations, and add the mask of each to `masked`."""
-    found = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
-    masked.update((index, (mask, None)) for index, (_, mask) in enumerate(found) if mask is not None)
-    ids = np.concatenate([one for one, _ in found]) if found else np.zeros(0, np.uint32)
-    return Encoded(ids, np.array([len(one) for one, _ in found], np.int64))
+    chats = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
+    masked.update((index, (mask, None)) for index, (_, mask) in enumerate(chats) if mask is not None)
+    ids = np.concatenate([ids_of_chat for ids_of_chat, _ in chats]) if chats else np.zeros(0, np.uint32)
+    return Encoded(ids, np.array([len(ids_of_chat) for ids_of_chat, _ in chats], np.int64))
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:
@@ -197,13 +197,15 @@ def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> E
         if len(texts) == 1:
             failed[0] = f"the tokenizer failed ({type(error).__name__}: {error})"
             return Encoded(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-    found = []
+    batches = []
     for index, text in enumerate(texts):
         alone: dict[int, str] = {}
-        found.append(_encode(tokenizer, [text], alone))
+        batches.append(_encode(tokenizer, [text], alone))
         if alone:
             failed[index] = alone[0]
-    return Encoded(np.concatenate([one.ids for one in found]), np.concatenate([one.lengths for one in found]))
+    return Encoded(
+        np.concatenate([batch_.ids for batch_ in batches]), np.concatenate([batch_.lengths for batch_ in batches])
+    )
 
 
 def _with_loss(
@@ -256,11 +258,11 @@ def _masked(tokenizer: Tokenizer, how: Encoding, batch: Batch, failed: dict[int,
 def loss_ranges(fields: Sequence[Any]) -> list[tuple[int, int]]:
     """Return the character ranges in ``no_loss_ranges`` of the document or its ``metadata``. Raises ValueError."""
     own, metadata = fields[0], fields[1]
-    found = own if own is not None else metadata.get("no_loss_ranges") if isinstance(metadata, dict) else None
-    if found is None:
+    given = own if own is not None else metadata.get("no_loss_ranges") if isinstance(metadata, dict) else None
+    if given is None:
         return []
     try:
-        ranges = [(start, end) for start, end in found]
+        ranges = [(start, end) for start, end in given]
     except (TypeError, ValueError):
         ranges = [(-1, -1)]
     if not all(type(s) is int and type(e) is int and 0 <= s <= e for s, e in ranges):
@@ -289,5 +291,5 @@ def _datatrove(offsets: Int64s, ranges: list[tuple[int, int]]) -> tuple[npt.NDAr
 
 
 def _token_at(offsets: Int64s, character: int) -> int | None:
-    found = np.flatnonzero((offsets[:, 0] <= character) & (character < offsets[:, 1]))
-    return int(found[0]) if len(found) else None
+    tokens = np.flatnonzero((offsets[:, 0] <= character) & (character < offsets[:, 1]))
+    return int(tokens[0]) if len(tokens) else None

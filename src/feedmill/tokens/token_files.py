@@ -235,7 +235,7 @@ class TokenFiles:
         if report.tokens_in_loss is not None:
             options["tokens_in_loss"] = report.tokens_in_loss
         if report.checks:
-            options["checks"] = {name: asdict(one) for name, one in sorted(report.checks.items())}
+            options["checks"] = {name: asdict(check) for name, check in sorted(report.checks.items())}
         return job.manifest(out.format, report.documents, report.tokens, options)
 
 
@@ -290,10 +290,10 @@ def numbered_paths(pattern: str) -> list[str]:
     >>> numbered_paths("x_{00008..00010}.ds")
     ['x_00008.ds', 'x_00009.ds', 'x_00010.ds']
     """
-    found = _NUMBERS.search(pattern)
-    if found is None:
+    match = _NUMBERS.search(pattern)
+    if match is None:
         return [pattern]
-    low, high = found.groups()
+    low, high = match.groups()
     return [_NUMBERS.sub(f"{number:0{len(low)}d}", pattern) for number in range(int(low), int(high) + 1)]
 
 
@@ -372,21 +372,24 @@ class NumberedFiles(TokenFiles):
             first = _whole(out, 0)
             count = 0 if first is None else first.options.get("files")
             files = [_whole(out, number) for number in range(count if isinstance(count, int) else 0)]
-            whole = [found for found in files if found is not None]
-            same = {found.options.get("job") for found in whole}
+            whole = [manifest for manifest in files if manifest is not None]
+            same = {manifest.options.get("job") for manifest in whole}
             if not whole or len(whole) < len(files) or len(same) > 1 or higher_parts(out.url, len(files)):
                 yield None
                 continue
-            self._tell(out, [(found.tokens, found.documents) for found in whole])
-            documents, tokens = sum(found.documents for found in whole), sum(found.tokens for found in whole)
+            self._tell(out, [(manifest.tokens, manifest.documents) for manifest in whole])
+            documents, tokens = (
+                sum(manifest.documents for manifest in whole),
+                sum(manifest.tokens for manifest in whole),
+            )
             yield msgspec.structs.replace(whole[0], documents=documents, tokens=tokens)
 
     def existing(self) -> ConfigError | None:
         """See `JobOutput`."""
         for out in self.outputs:
-            found = higher_parts(out.url, 0)
-            if found:
-                return already_exists(found[0])
+            others = higher_parts(out.url, 0)
+            if others:
+                return already_exists(others[0])
         return None
 
     @contextmanager
@@ -441,12 +444,12 @@ class NumberedFiles(TokenFiles):
             self.report.notes.append(note)
 
     def _manifest(self, job: EncodeJob, out: Output) -> TokenManifest:
-        found = super()._manifest(job, out)
-        return msgspec.structs.replace(found, options={**found.options, "max_file_size": out.max_size})
+        manifest = super()._manifest(job, out)
+        return msgspec.structs.replace(manifest, options={**manifest.options, "max_file_size": out.max_size})
 
 
 def _whole(out: Output, number: int) -> TokenManifest | None:
     """Return the manifest of a numbered file; None if it is missing or does not match the file."""
-    one = replace(out, stem=part_path(out.stem, number))
-    manifest = read_manifest(one.store, one.path)
-    return manifest if manifest is not None and manifest.sizes and manifest.sizes == one.sizes() else None
+    part = replace(out, stem=part_path(out.stem, number))
+    manifest = read_manifest(part.store, part.path)
+    return manifest if manifest is not None and manifest.sizes and manifest.sizes == part.sizes() else None

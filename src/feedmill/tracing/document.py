@@ -1,4 +1,4 @@
-"""What became of a raw document: the outputs that hold it, the rules that dropped it, and where a run sees it."""
+"""The fate of a raw document: the outputs that hold it, the rules that dropped it, and where a run sees it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Document:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; lines count from 1."""
-        made = [asdict(one) for one in self.artefacts]
+        made = [asdict(artefact) for artefact in self.artefacts]
         return {"file": self.file, "line": self.row + 1, "attributes": self.attributes, "artefacts": made}
 
     def summary(self) -> list[str]:
@@ -104,14 +104,14 @@ class Documents:
         Raises:
             NotFound: one of them is in no raw file.
         """
-        found: dict[str, list[Document]] = {}
+        documents: dict[str, list[Document]] = {}
         ids = []
         for word in words:
             rows = self._of_line(word)
             if rows is None:
                 ids.append(word)
             else:
-                found[word] = [self._document(row) for row in rows]
+                documents[word] = [self._document(row) for row in rows]
         texts = [path for path in self.descent.raw if kind_of(path) is not None]
         by_id = find_ids(texts, ids)
         shards = [path for path in self.descent.raw if is_shard(path)]
@@ -134,7 +134,7 @@ class Documents:
                 kind="no-such-sample",
                 fix="Give its id, or the file and the line from 1, such as raw/a.jsonl:17.",
             )
-        return {word: found.get(word) or [self._document(row) for row in by_id[word]] for word in words}
+        return {word: documents.get(word) or [self._document(row) for row in by_id[word]] for word in words}
 
     def _of_line(self, word: str) -> list[Row] | None:
         name, _, number = word.rpartition(":")
@@ -165,12 +165,14 @@ class Documents:
         For many documents: no file is read.
         """
         row = Row(self.descent.lineages.place(row.path), row.row)
-        return [self._document(one, why=False) for one in self._raw(row)] if row.path in self.descent.files else None
+        return [self._document(made, why=False) for made in self._raw(row)] if row.path in self.descent.files else None
 
     def _document(self, row: Row, why: bool = True) -> Document:
         made = list(self.descent.made_from(*row))
         attributes = self._attribute_files(row.path) if kind_of(row.path) is not None else {}
-        return Document(row.path, row.row, [self._artefact(one, why) for one in made], list(attributes.values()))
+        return Document(
+            row.path, row.row, [self._artefact(artefact, why) for artefact in made], list(attributes.values())
+        )
 
     def _artefact(self, made: OutputRows, why: bool) -> Artefact:
         dropped = None
@@ -202,11 +204,11 @@ class Sighting:
 
 def sightings(plan: Plan, held: Held, document: Document, **options: Any) -> list[Sighting]:
     """Return where a run sees a document, in order of positions; options are those of `ledger.occurrences`."""
-    outputs = [(document.file, [document.row]), *((one.file, one.rows) for one in document.artefacts)]
-    samples = dict.fromkeys(one for path, rows in outputs for row in rows for one in held.samples(path, row))
-    found = [
-        Sighting(source, index, one.position, one.epoch, one.step, one.span)
+    outputs = [(document.file, [document.row]), *((artefact.file, artefact.rows) for artefact in document.artefacts)]
+    samples = dict.fromkeys(sample for path, rows in outputs for row in rows for sample in held.samples(path, row))
+    sighted = [
+        Sighting(source, index, occurrence.position, occurrence.epoch, occurrence.step, occurrence.span)
         for source, index in samples
-        for one in ledger.occurrences(plan, source, index, **options)
+        for occurrence in ledger.occurrences(plan, source, index, **options)
     ]
-    return sorted(found, key=lambda one: (one.position, one.span or (0, 0)))
+    return sorted(sighted, key=lambda sighting: (sighting.position, sighting.span or (0, 0)))

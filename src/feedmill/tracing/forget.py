@@ -90,16 +90,18 @@ class ForgetReport(Showable):
     def questions(self) -> dict[str, dict[str, Any]]:
         """Question -> ``documents`` that have it, as they were asked for, and ``seen``: recipe -> times and steps."""
         having: dict[str, list[Forgotten]] = defaultdict(list)
-        for one in self.documents:
-            for question in dict.fromkeys(one.questions):
-                having[question].append(one)
+        for document in self.documents:
+            for question in dict.fromkeys(document.questions):
+                having[question].append(document)
         return {
             question: {
-                "documents": list(dict.fromkeys(one.asked for one in having[question])),
+                "documents": list(dict.fromkeys(document.asked for document in having[question])),
                 "seen": {
                     recipe: {
-                        "times": sum(one.seen[recipe]["times"] for one in having[question]),
-                        "steps": sorted({step for one in having[question] for step in one.seen[recipe]["steps"]}),
+                        "times": sum(document.seen[recipe]["times"] for document in having[question]),
+                        "steps": sorted(
+                            {step for document in having[question] for step in document.seen[recipe]["steps"]}
+                        ),
                     }
                     for recipe in having[question][0].seen
                 },
@@ -109,7 +111,7 @@ class ForgetReport(Showable):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
-        data = {"documents": [one.as_dict() for one in self.documents], "questions": self.questions}
+        data = {"documents": [document.as_dict() for document in self.documents], "questions": self.questions}
         return {**data, "files": self.files, "unused": self.unused, "written": self.written}
 
 
@@ -142,10 +144,10 @@ def forget(options: Forget) -> ForgetReport:
             kind="no-lineage",
             fix="Write it again with this release, which writes its lineage, or pass only the other files.",
         )
-    found, questions, unused = _of_marked(documents, marked)
-    found |= documents.find(wanted)
+    by_name, questions, unused = _of_marked(documents, marked)
+    by_name |= documents.find(wanted)
     done = report_of(
-        found, plans, held, samples=options.samples, global_batch=options.global_batch, questions=questions
+        by_name, plans, held, samples=options.samples, global_batch=options.global_batch, questions=questions
     )
     done.unused.update(unused)
     if target is not None:
@@ -164,26 +166,26 @@ def _of_marked(
     Raises:
         NotFound: nothing was made from any of them.
     """
-    found, questions, unused = dict[str, list[Document]](), dict[str, list[str]](), dict[str, int]()
+    by_name, questions, unused = dict[str, list[Document]](), dict[str, list[str]](), dict[str, int]()
     for row, names in marked.items():
         own = documents.at(row)
         if own is None:
             unused[row.path] = unused.get(row.path, 0) + 1
         else:
             asked = f"{row.path}:{row.row + 1}"
-            found[asked], questions[asked] = own, names
-    if marked and not found:
+            by_name[asked], questions[asked] = own, names
+    if marked and not by_name:
         raise NotFound(
             "nothing that was given was made from these marked documents",
             file=next(iter(unused)),
             kind="no-lineage",
             fix="Give the recipes, token files or folders that were made from them.",
         )
-    return found, questions, unused
+    return by_name, questions, unused
 
 
 def report_of(
-    found: Mapping[str, Sequence[Document]],
+    by_name: Mapping[str, Sequence[Document]],
     plans: Mapping[str, Plan],
     held: Mapping[str, Held],
     *,
@@ -194,12 +196,12 @@ def report_of(
     """Return the report about documents.
 
     Args:
-        found: id or ``FILE:LINE`` -> the documents.
+        by_name: id or ``FILE:LINE`` -> the documents.
         plans, held: recipe -> its plan, and the files that it reads.
         samples, global_batch: see `forget`.
         questions: of documents that were marked because they have them.
     """
-    ids = _ids_of(document for several in found.values() for document in several)
+    ids = _ids_of(document for several in by_name.values() for document in several)
     documents = [
         Forgotten(
             asked,
@@ -208,14 +210,14 @@ def report_of(
             _seen(document, plans, held, samples, global_batch),
             list(questions.get(asked, ())),
         )
-        for asked, several in found.items()
+        for asked, several in by_name.items()
         for document in several
     ]
     files: dict[str, set[int]] = defaultdict(set)
-    for one in documents:
-        for path in (one.document.file, *one.document.attributes):
-            files[path].add(one.document.row)
-        for made in one.document.artefacts:
+    for traced in documents:
+        for path in (traced.document.file, *traced.document.attributes):
+            files[path].add(traced.document.row)
+        for made in traced.document.artefacts:
             files[made.file].update(made.rows)
     return ForgetReport(documents, {path: sorted(numbers) for path, numbers in files.items() if numbers})
 
@@ -246,7 +248,7 @@ def _files_below(path: str, lineages: Lineages) -> list[str]:
     if not is_local_folder(path):
         return [path] if _has_lineage(path, lineages) else []
     store = open_store(path)
-    found = list[str]()
+    paths = list[str]()
     for entry in store.files():
         name = store.locate(entry.path)
         if is_hidden(entry.path):
@@ -255,8 +257,8 @@ def _files_below(path: str, lineages: Lineages) -> list[str]:
         raw = kind_of(name) is not None and not beside
         unknown = _is_tokens(name) and not _has_lineage(main_file(name), lineages)  # kept for the error about it
         if raw or unknown or _has_lineage(name, lineages):
-            found.append(name)
-    return found
+            paths.append(name)
+    return paths
 
 
 def _is_tokens(path: str) -> bool:
@@ -287,25 +289,25 @@ def _seen(
         if samples is None and plan.length is None:
             raise ConfigError("the plan is endless", file=path, kind="endless", fix="Give --samples N.")
         times = sightings(plan, held[path], document, samples=samples, global_batch=global_batch)
-        steps = sorted({one.step for one in times if one.step is not None})
+        steps = sorted({time.step for time in times if time.step is not None})
         seen[path] = {
             "times": len(times),
             "steps": steps,
-            "positions": [one.position for one in times[:LISTED]],
-            "samples": sorted({(one.source, one.index) for one in times}),
+            "positions": [time.position for time in times[:LISTED]],
+            "samples": sorted({(time.source, time.index) for time in times}),
         }
     return seen
 
 
 def _ids_of(documents: Iterable[Document]) -> dict[tuple[str, int], Any]:
     """Return the ids of documents by file and row; those without one are named by their file and number."""
-    rows, found = defaultdict[str, set[int]](set), dict[tuple[str, int], Any]()
+    rows, ids = defaultdict[str, set[int]](set), dict[tuple[str, int], Any]()
     for document in documents:
         rows[document.file].add(document.row)
     for path, numbers in rows.items():
         with contextlib.suppress(FeedmillError):
-            found.update({(path, row): id_of(line) for row, line in read_raw(path, numbers).items()})
-    return found
+            ids.update({(path, row): id_of(line) for row, line in read_raw(path, numbers).items()})
+    return ids
 
 
 def _empty_folder(path: str) -> str:
@@ -320,14 +322,16 @@ def _empty_folder(path: str) -> str:
 def report_files(report: ForgetReport, plans: Iterable[str]) -> dict[str, bytes]:
     """Return the files of the report's folder: the report itself, and what removes the documents; see the module."""
     files = {"report.json": orjson.dumps({**report.as_dict(), "written": []}, option=orjson.OPT_INDENT_2)}
-    ids = sorted({json.dumps(one.id, ensure_ascii=False) for one in report.documents if one.id is not None})
+    ids = sorted(
+        {json.dumps(document.id, ensure_ascii=False) for document in report.documents if document.id is not None}
+    )
     if ids:
-        rules = [f"  - {json.dumps(f'.id == {one}', ensure_ascii=False)}" for one in ids]
+        rules = [f"  - {json.dumps(f'.id == {id}', ensure_ascii=False)}" for id in ids]
         files["exclude.yaml"] = "\n".join(["syntax: jq", "exclude:", *rules, ""]).encode()
     plans = list(plans)
     names = unique_names([_stem(path) for path in plans])
     for name, path in zip(names, plans, strict=True):
-        samples = sorted({one for document in report.documents for one in document.seen[path]["samples"]})
+        samples = sorted({sample for document in report.documents for sample in document.seen[path]["samples"]})
         lines = [orjson.dumps({"source": source, "index": index}) + b"\n" for source, index in samples]
         if lines:
             files[f"skip-{name}.jsonl"] = b"".join(lines)

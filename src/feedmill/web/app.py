@@ -34,7 +34,10 @@ from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web import tokens as tokens_view
-from feedmill.web.content import (
+from feedmill.web.episodes import video_of
+from feedmill.web.library import Library, OpenItem, read_run
+from feedmill.web.logs import MOST, parse_losses
+from feedmill.web.parts import (
     FULL,
     MEDIA,
     THUMBNAIL,
@@ -46,8 +49,6 @@ from feedmill.web.content import (
     picture,
     read_one,
 )
-from feedmill.web.library import Library, OpenItem, read_run
-from feedmill.web.logs import MOST, parse_losses
 from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
@@ -91,6 +92,7 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Mount("/static", StaticFiles(directory=_STATIC)),
         Route("/{thing}/image", pages.image),
         Route("/{thing}/part", pages.part),
+        Route("/{thing}/video", pages.video),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
         Route("/{thing}/forget.zip", pages.forget),
@@ -265,6 +267,22 @@ class _Pages:
             return _as_plain(sample, name, data)
 
         return await self._bytes(make, "no-store", request.headers.get("range"))
+
+    async def video(self, request: Request) -> Response:
+        """Answer a range of the video file of an episode; a file may have hours of video, so never all of it."""
+        state = State(request.query_params.multi_items())
+        asked = _range(request.headers.get("range"), 1 << 62)
+        wanted = None if asked is None else (asked[0], None if asked[1] == 1 << 62 else asked[1])
+        try:
+            found = await self._off(lambda: video_of(self._source(request, state), state, wanted))
+        except FeedmillError as error:
+            return PlainTextResponse(f"{error}\n", 404)
+        data, first, stop, size = found
+        headers = {"cache-control": "private, max-age=300", "accept-ranges": "bytes"}
+        if first >= size:
+            return Response(b"", 416, headers={**headers, "content-range": f"bytes */{size}"})
+        headers["content-range"] = f"bytes {first}-{stop - 1}/{size}"
+        return Response(data, 206, media_type="video/mp4", headers=headers)
 
     async def filter_file(self, request: Request) -> Response:
         state = State(request.query_params.multi_items())

@@ -21,8 +21,8 @@ from feedmill.samples.preview import PreviewReport, token_text
 from feedmill.samples.sheet import as_image, image_shape
 from feedmill.samples.text import as_text, human_size
 from feedmill.samples.types import TypedSample, named_fields
-from feedmill.web.content import TOO_LARGE, cells, encoded, kind_of, part_names, picture
 from feedmill.web.invisible import one_line, visible
+from feedmill.web.parts import TOO_LARGE, cells, encoded, kind_of, part_names, picture
 
 SAMPLES, PARTS, ROWS = 4, 12, 12
 """Samples of a dataset, parts of a sample, and lines of a list in a card; what is left out is counted."""

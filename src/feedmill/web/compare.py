@@ -22,8 +22,8 @@ from feedmill.planning.overview import plan as overview
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming.proof import same_until
-from feedmill.web.content import facts_of
 from feedmill.web.library import OpenItem, read_run
+from feedmill.web.parts import facts_of
 from feedmill.web.state import State
 from feedmill.web.weights import as_yaml
 
@@ -171,7 +171,7 @@ def _diff(one: OpenItem, other: OpenItem) -> dict[str, Any]:
 
 def _runs(one: OpenItem, other: OpenItem) -> dict[str, Any]:
     manifests = [read_run(thing.path).manifest for thing in (one, other)]
-    a, b = ({} if found is None else {record.name: record for record in found.steps} for found in manifests)
+    a, b = ({} if manifest is None else {record.name: record for record in manifest.steps} for manifest in manifests)
     steps = [_step(name, a.get(name), b.get(name)) for name in dict.fromkeys([*a, *b])]
     first = next((step for step in steps if step["outputs_differ"]), None)
     facts = [
@@ -242,7 +242,7 @@ def fields(a: Dataset, b: Dataset) -> dict[str, Any]:
 
 
 def _fields(dataset: Dataset) -> dict[str, Any]:
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     read = unread = 0
     for sample in _some(dataset, _SAMPLED):
         if isinstance(sample, FeedmillError):
@@ -250,12 +250,12 @@ def _fields(dataset: Dataset) -> dict[str, Any]:
             continue
         read += 1
         for name, value in _values(sample).items():
-            field = found.setdefault(name, {"samples": 0, "types": Counter()})
+            field = rows.setdefault(name, {"samples": 0, "types": Counter()})
             field["samples"] += 1
             field["types"][value] += 1
-    for field in found.values():
+    for field in rows.values():
         field["types"] = [name for name, _ in field["types"].most_common(3)]
-    return {"fields": found, "read": read, "unread": unread}
+    return {"fields": rows, "read": read, "unread": unread}
 
 
 def _values(sample: Sample) -> dict[str, str]:
@@ -373,7 +373,7 @@ def _key(dataset: Dataset, number: int) -> str:
 
 def content(a: Dataset, b: Dataset, shared: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """Return which samples of the same key have other bytes, and in which parts; of at most 64 MB."""
-    found, read, budget = [], 0, _BYTES
+    different, read, budget = [], 0, _BYTES
     end = time.monotonic() + SECONDS
     for one, other in sorted(shared):
         if time.monotonic() > end or budget <= 0:
@@ -382,15 +382,15 @@ def content(a: Dataset, b: Dataset, shared: Sequence[tuple[int, int]]) -> dict[s
             (left,), (right,) = a.read_raw([one]), b.read_raw([other])
             bytes_a, bytes_b = _parts(left), _parts(right)
         except FeedmillError as error:
-            found.append({"a": one, "b": other, "key": error.record or str(one), "parts": ["not readable"]})
+            different.append({"a": one, "b": other, "key": error.record or str(one), "parts": ["not readable"]})
             read += 1
             continue
         read += 1
         budget -= sum(map(len, bytes_a.values())) + sum(map(len, bytes_b.values()))
         parts = sorted(name for name in {*bytes_a, *bytes_b} if bytes_a.get(name) != bytes_b.get(name))
         if parts:
-            found.append({"a": one, "b": other, "key": left.key, "parts": parts})
-    return {"read": read, "differ": len(found), "samples": found[:_SHOWN]}
+            different.append({"a": one, "b": other, "key": left.key, "parts": parts})
+    return {"read": read, "differ": len(different), "samples": different[:_SHOWN]}
 
 
 def _parts(sample: Sample) -> dict[str, bytes]:

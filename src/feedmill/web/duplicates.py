@@ -88,7 +88,7 @@ class Clusters:
 
 def find_clusters(corpus: Corpus) -> dict[str, Callable[[], Clusters]]:
     """Return how to find clusters, by name: those that verbs wrote first, then those that are found here."""
-    documents, found = corpus.documents, dict[str, Callable[[], Clusters]]()
+    documents, finders = corpus.documents, dict[str, Callable[[], Clusters]]()
     kinds = set()
     for name in documents.sets:
         manifest = _manifest(corpus, name) or {}
@@ -96,24 +96,24 @@ def find_clusters(corpus: Corpus) -> dict[str, Callable[[], Clusters]]:
         assert isinstance(options, dict)
         if f"{name}_cluster" in documents.columns:
             kinds.add(NEAR)
-            found[name] = lambda name=name, report=manifest.get("report"): _near_written(corpus, name, report)  # type: ignore[misc]
+            finders[name] = lambda name=name, report=manifest.get("report"): _near_written(corpus, name, report)  # type: ignore[misc]
         elif manifest.get("verb") == "decontaminate":
-            found[name] = lambda name=name, manifest=manifest: _questions(corpus, name, manifest)  # type: ignore[misc]
+            finders[name] = lambda name=name, manifest=manifest: _questions(corpus, name, manifest)  # type: ignore[misc]
         elif manifest.get("verb") == "dedupe" and options.get("attribute", name) in documents.set_of:
             attribute = str(options.get("attribute", name))
             if options.get("unit") == "documents":
                 kinds.add(EXACT)
                 key = str(options.get("key", "$.text"))
-                found[name] = lambda name=name, attribute=attribute, key=key: _exact_written(  # type: ignore[misc]
+                finders[name] = lambda name=name, attribute=attribute, key=key: _exact_written(  # type: ignore[misc]
                     corpus, name, attribute, key
                 )
             else:
-                found[name] = lambda name=name, attribute=attribute: _paragraphs(corpus, name, attribute)  # type: ignore[misc]
+                finders[name] = lambda name=name, attribute=attribute: _paragraphs(corpus, name, attribute)  # type: ignore[misc]
     if EXACT not in kinds:
-        found[EXACT] = lambda: _exact_here(corpus)
+        finders[EXACT] = lambda: _exact_here(corpus)
     if NEAR not in kinds:
-        found[NEAR] = lambda: _near_here(corpus)
-    return found
+        finders[NEAR] = lambda: _near_here(corpus)
+    return finders
 
 
 def _manifest(corpus: Corpus, name: str) -> dict[str, Any] | None:
@@ -133,7 +133,7 @@ def _groups(pairs: Iterable[tuple[Hashable, int]]) -> list[tuple[Any, list[int]]
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for key, number in pairs:
         groups[key].append(number)
-    return sorted(groups.items(), key=lambda one: (-len(one[1]), one[1][0]))
+    return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0]))
 
 
 def _joined(groups: Sequence[list[int]]) -> tuple[Ints, Ints]:
@@ -422,13 +422,13 @@ def _opened(corpus: Corpus, clusters: Clusters, number: int, chosen: Any, state:
     questions = clusters.kind == QUESTIONS
     kept = members[~marked]
     first = int(kept[0] if len(kept) else members[0])
-    second = first if questions else next((int(one) for one in members if one != first), first)
+    second = first if questions else next((int(member) for member in members if member != first), first)
     b = _member(members, state.number("b", second))
     a = b if questions else _member(members, state.number("a", first))
     place = np.searchsorted(chosen, number)
     there = place < len(chosen) and chosen[place] == number
     beside = [chosen[p] if there and 0 <= p < len(chosen) else None for p in (place - 1, place + 1)]
-    others = [int(one) for one in members if questions or one != a]
+    others = [int(member) for member in members if questions or member != a]
     at = others.index(b) if b in others else None
     return {
         "cluster": number,
@@ -480,14 +480,14 @@ def _beside(corpus: Corpus, clusters: Clusters, cluster: int, number: int) -> di
 
 def _spans(values: Any) -> list[Span | None]:
     """Return the spans of an attribute; None for what is none."""
-    found = list[Span | None]()
+    spans = list[Span | None]()
     for value in values if isinstance(values, list) else ():
         try:
             begin, end, score = value
-            found.append(Span(int(begin), int(end), "question", float(score)))
+            spans.append(Span(int(begin), int(end), "question", float(score)))
         except (TypeError, ValueError, OverflowError):
-            found.append(None)
-    return found
+            spans.append(None)
+    return spans
 
 
 def _member(members: Any, number: int | None) -> int:
@@ -559,28 +559,28 @@ def _differences(a: list[str], b: list[str]) -> list[tuple[str, str]]:
 
 def _merged(words: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
     """Join neighbors of one kind."""
-    found: list[tuple[str, list[str]]] = []
+    merged: list[tuple[str, list[str]]] = []
     for kind, word in words:
-        if not found or found[-1][0] != kind:
-            found.append((kind, []))
-        found[-1][1].append(word)
-    return found
+        if not merged or merged[-1][0] != kind:
+            merged.append((kind, []))
+        merged[-1][1].append(word)
+    return merged
 
 
 def _shortened(pieces: list[tuple[str, list[str]]]) -> list[dict[str, Any]]:
     """Return the pieces, with words that are the same hidden where they are far from a difference."""
-    found: list[dict[str, Any]] = []
+    shortened: list[dict[str, Any]] = []
     for place, (kind, words) in enumerate(pieces):
         before = _AROUND if place else 0
         after = _AROUND if place + 1 < len(pieces) else 0
         hidden = len(words) - before - after
         if kind != "same" or hidden < _AROUND or len(pieces) == 1:
-            found.append(_piece(kind, words))
+            shortened.append(_piece(kind, words))
             continue
-        found += [_piece(kind, words[:before])] if before else []
-        found.append({"kind": "hidden", "text": hidden, "cut": 0})
-        found += [_piece(kind, words[-after:])] if after else []
-    return found
+        shortened += [_piece(kind, words[:before])] if before else []
+        shortened.append({"kind": "hidden", "text": hidden, "cut": 0})
+        shortened += [_piece(kind, words[-after:])] if after else []
+    return shortened
 
 
 def _piece(kind: str, words: list[str]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from feedmill.errors import FeedmillError, defect_of
 from feedmill.formats.base import Dataset
-from feedmill.web.content import facts_of
 from feedmill.web.documents import Documents
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import facts_of
 from feedmill.web.state import State
 
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200

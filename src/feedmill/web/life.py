@@ -23,9 +23,9 @@ from feedmill.tracing.copies import Texts
 from feedmill.tracing.document import Artefact, Document, Documents, Sighting, sightings
 from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
-from feedmill.web.content import first_image, read_one
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import first_image, read_one
 from feedmill.web.results import behind
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, MOST_BATCH, MOST_TIMES, bounded, searched, slots, steps_of
@@ -45,12 +45,12 @@ class _Known:
 
     @classmethod
     def of(cls, thing: OpenItem) -> _Known:
-        found: _Known | None = thing.__dict__.get("_life")
-        if found is None:
+        known: _Known | None = thing.__dict__.get("_life")
+        if known is None:
             lineages = Lineages()
             held = Held.of(thing.plan, lineages)
-            found = thing.__dict__["_life"] = cls(lineages, held, Documents(held.paths, lineages))
-        return found
+            known = thing.__dict__["_life"] = cls(lineages, held, Documents(held.paths, lineages))
+        return known
 
 
 def life(thing: OpenItem, state: State) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def forget_files(thing: OpenItem, state: State) -> bytes:
             kind="too-large",
             fix="Use feedmill forget --report.",
         )
-    found = known.documents.find([word])
-    report = report_of(found, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
+    documents = known.documents.find([word])
+    report = report_of(documents, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in report_files(report, [thing.path]).items():
@@ -135,14 +135,14 @@ def _asked(known: _Known, plan: Plan, state: State) -> tuple[Row, list[Row]]:
     if word is not None:
         if ":" not in word:
             _refuse_large(known.documents.descent, word)
-        found = known.documents.find([word])[word]
-        rows = [Row(one.file, one.row) for one in found]
+        documents = known.documents.find([word])[word]
+        rows = [Row(document.file, document.row) for document in documents]
         return rows[0], rows
     source = state.choice("source", plan.names, next(name for name, rows in known.held.of_source.items() if rows.paths))
     index = state.number("at", 0) or 0
     if index >= len(plan.source(source)):
         raise NotFound(f"{source} has {len(plan.source(source)):,} samples", kind="no-such-sample")
-    rows = [raw for one in known.held.rows(source, index) for raw in known.lineages.follow(*one).raw]
+    rows = [raw for row in known.held.rows(source, index) for raw in known.lineages.follow(*row).raw]
     rows = [row for row in dict.fromkeys(rows) if kind_of(row.path) is not None or is_shard(row.path)]
     if not rows:
         raise NotFound(
@@ -204,7 +204,7 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():
             _split(name, attribute, entries, len(text), spans, data["scores"])
-    pieces, more = marked_text(text, sorted(spans, key=lambda one: (one.start, one.end)), MOST_TEXT)
+    pieces, more = marked_text(text, sorted(spans, key=lambda span: (span.start, span.end)), MOST_TEXT)
     counts: dict[str, int] = {}
     for span in spans:
         counts[span.name] = counts.get(span.name, 0) + 1
@@ -224,11 +224,11 @@ def _picture(plan: Plan, known: _Known, document: Document) -> dict[str, Any] | 
         Row(document.file, document.row),
         *(Row(artefact.file, row) for artefact in document.artefacts for row in artefact.rows),
     ]
-    found = next((sample for place in places for sample in known.held.samples(*place)), None)
-    if found is None or not is_shard(places[0].path):
+    picture = next((sample for place in places for sample in known.held.samples(*place)), None)
+    if picture is None or not is_shard(places[0].path):
         return None
-    part = first_image(read_one(plan.source(found[0]), found[1]))
-    return None if part is None else {"source": found[0], "at": found[1], "part": part}
+    part = first_image(read_one(plan.source(picture[0]), picture[1]))
+    return None if part is None else {"source": picture[0], "at": picture[1], "part": part}
 
 
 def _split(name: str, attribute: str, entries: Any, size: int, spans: list[Span], scores: list[dict[str, Any]]) -> None:
@@ -254,16 +254,16 @@ def _copies(known: _Known, document: Document) -> dict[str, Any]:
     if texts is None:
         return {**data, "searching": True}
     rows = []
-    for one in texts.copies(Row(document.file, document.row)):
-        outputs = [made for made in known.documents.descent.made_from(*one.row) if made.verb == "filter"]
+    for copy in texts.copies(Row(document.file, document.row)):
+        outputs = [made for made in known.documents.descent.made_from(*copy.row) if made.verb == "filter"]
         kept = None if not outputs else any(made.rows for made in outputs)
         rows.append(
             {
-                "document": f"{one.row.path}:{one.row.row + 1}",
-                "label": _label(one.row),
-                "id": one.id,
-                "characters": one.characters,
-                "same": one.same,
+                "document": f"{copy.row.path}:{copy.row.row + 1}",
+                "label": _label(copy.row),
+                "id": copy.id,
+                "characters": copy.characters,
+                "same": copy.same,
                 "kept": kept,
             }
         )
@@ -311,7 +311,7 @@ def _rules(options: dict[str, Any], row: Row) -> list[dict[str, Any]]:
 
 def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any]]:
     """Return the rows of token files that hold the document, with the samples that they are in the recipe."""
-    colors, found = slots(plan.names), []
+    colors, rows = slots(plan.names), []
     for made in document.artefacts:
         if made.verb == "filter" and made.lines:
             continue  # shown with its rules
@@ -332,23 +332,23 @@ def _tokens(plan: Plan, known: _Known, document: Document) -> list[dict[str, Any
                     }
                 )
         entry["dropped"] = made.dropped
-        found.append(entry)
-    return found
+        rows.append(entry)
+    return rows
 
 
 def _seen(plan: Plan, seen: list[Sighting], limit: int, batch: int) -> dict[str, Any]:
     colors = slots(plan.names)
     rows = [
         {
-            "step": one.position // batch,
-            "position": one.position,
-            "source": one.source,
-            "slot": colors[one.source],
-            "epoch": one.epoch,
-            "span": one.span,
-            "x": round(100 * one.position / max(limit, 1), 3),
+            "step": document.position // batch,
+            "position": document.position,
+            "source": document.source,
+            "slot": colors[document.source],
+            "epoch": document.epoch,
+            "span": document.span,
+            "x": round(100 * document.position / max(limit, 1), 3),
         }
-        for one in seen
+        for document in seen
     ]
     return {
         "times": len({(row["position"], row["source"]) for row in rows}),

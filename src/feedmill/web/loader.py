@@ -31,14 +31,14 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
     over = state.choice("over", OVER, "last")
     chosen = state.number("rank")
     series = read_telemetry(thing.path)
-    if chosen is not None and all(one.rank != chosen for one in series):
+    if chosen is not None and all(rank.rank != chosen for rank in series):
         raise ConfigError(f"there is no telemetry of rank {chosen:,}", file=thing.path, kind="bad-address")
     now = time.time()
-    ages = [max(0.0, now - float(one.times[-1])) for one in series]
+    ages = [max(0.0, now - float(rank.times[-1])) for rank in series]
     every = _interval(series)
     limit = max(_STALE * (every or 60.0), _LEAST_STALE)
     ranks = [
-        _rank(one, over) | {"age": round(age, 1), "stale": age > limit} for one, age in zip(series, ages, strict=True)
+        _rank(rank, over) | {"age": round(age, 1), "stale": age > limit} for rank, age in zip(series, ages, strict=True)
     ]
     shown = [row for row in ranks if row["rank"] == chosen] if chosen is not None else _slowest(ranks)
     stale = [row["rank"] for row in ranks if row["stale"]]
@@ -60,18 +60,18 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
         "position": max(row["position"] for row in ranks),
         "samples_per_second": sum(row["samples_per_second"] for row in ranks),
         "waiting": sum(row["wait_seconds"] for row in ranks) / steps if steps else None,
-        "failures": sum(int(one.last.get("failures") or 0) for one in series),
-        "reports": sum(len(one.times) for one in series),
-        "cut": sum(one.cut for one in series),
-        "skipped": sum(one.skipped for one in series),
+        "failures": sum(int(rank.last.get("failures") or 0) for rank in series),
+        "reports": sum(len(rank.times) for rank in series),
+        "cut": sum(rank.cut for rank in series),
+        "skipped": sum(rank.skipped for rank in series),
         "stages": STAGES,
-        "chart": _chart([one for one in series if chosen in (None, one.rank)]),
+        "chart": _chart([rank for rank in series if chosen in (None, rank.rank)]),
     }
 
 
 def _interval(series: Sequence[Series]) -> float | None:
     """Return the usual seconds between two reports of a rank; None if there is only one of each."""
-    gaps = np.concatenate([np.diff(one.times) for one in series])
+    gaps = np.concatenate([np.diff(rank.times) for rank in series])
     return round(float(np.median(gaps)), 3) if len(gaps) else None
 
 
@@ -83,11 +83,11 @@ def _slowest(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda row: int(row["rank"]))
 
 
-def _rank(one: Series, over: str) -> dict[str, Any]:
+def _rank(rank: Series, over: str) -> dict[str, Any]:
     """Return the figures of a rank over a time: waiting by stage, and workers' milliseconds for each batch."""
-    first = _first(one, over)
-    before = np.zeros(len(COUNTERS)) if first is None else one.counters[first]
-    figures = _grown(one, before, 0 if first is None else first + 1)
+    first = _first(rank, over)
+    before = np.zeros(len(COUNTERS)) if first is None else rank.counters[first]
+    figures = _grown(rank, before, 0 if first is None else first + 1)
     batches, step = figures[_AT["batches"]], max(figures[_AT["step_seconds"]], figures[_AT["wait_seconds"]])
     wait = figures[_AT["wait_seconds"]]
     blocks, x = [], 0.0
@@ -99,9 +99,9 @@ def _rank(one: Series, over: str) -> dict[str, Any]:
         stage: round(1000 * figures[_AT[f"{stage}_seconds"]] / batches, 3) if batches else None for stage in STAGES[:-1]
     }
     return {
-        "rank": one.rank,
+        "rank": rank.rank,
         "batches": int(batches),
-        "position": int(one.last.get("position") or 0),
+        "position": int(rank.last.get("position") or 0),
         "samples_per_second": round(figures[_AT["samples"]] / step, 3) if step else 0.0,
         "step_milliseconds": round(1000 * step / batches, 3) if batches else None,
         "wait_seconds": float(wait),
@@ -109,32 +109,32 @@ def _rank(one: Series, over: str) -> dict[str, Any]:
         "waiting": float(wait / step) if step else None,
         "blocks": blocks,
         "made": made,
-        "seconds": round(float(one.times[-1] - (one.times[0] if first is None else one.times[first])), 1),
-        "restarts": len(one.starts),
-        "time": float(one.times[-1]),
+        "seconds": round(float(rank.times[-1] - (rank.times[0] if first is None else rank.times[first])), 1),
+        "restarts": len(rank.starts),
+        "time": float(rank.times[-1]),
     }
 
 
-def _first(one: Series, over: str) -> int | None:
+def _first(rank: Series, over: str) -> int | None:
     """Return the report from which figures are counted; None to count from the loader's beginning."""
-    count = len(one.times)
+    count = len(rank.times)
     if over == "last":
         first = count - 2
     elif over == "all":
-        first = 0 if one.cut else -1
+        first = 0 if rank.cut else -1
     else:
-        first = int(np.searchsorted(one.times, one.times[-1] - 60 * int(over), "right")) - 1
+        first = int(np.searchsorted(rank.times, rank.times[-1] - 60 * int(over), "right")) - 1
     return first if first >= 0 else None
 
 
-def _grown(one: Series, before: Floats, first: int) -> Floats:
+def _grown(rank: Series, before: Floats, first: int) -> Floats:
     """Return by how much the counters grew after `before`; where a loader began, they begin at 0."""
     total = -before
-    for start in one.starts:
+    for start in rank.starts:
         if start >= first:
-            total = total + one.counters[start - 1]
-    found: Floats = np.maximum(total + one.counters[-1], 0.0)
-    return found
+            total = total + rank.counters[start - 1]
+    counters: Floats = np.maximum(total + rank.counters[-1], 0.0)
+    return counters
 
 
 def _chart(series: Sequence[Series]) -> dict[str, Any] | None:
@@ -142,17 +142,17 @@ def _chart(series: Sequence[Series]) -> dict[str, Any] | None:
 
     The box is 1000 x 160. ``plot`` has the values for the interactive chart: seconds since 1970, and percent.
     """
-    known = [one for one in series if len(one.times) > 1]
+    known = [rank for rank in series if len(rank.times) > 1]
     if not known:
         return None
-    low, high = min(float(one.times[0]) for one in known), max(float(one.times[-1]) for one in known)
-    count = min(_BINS, max(len(one.times) for one in known) - 1)
+    low, high = min(float(rank.times[0]) for rank in known), max(float(rank.times[-1]) for rank in known)
+    count = min(_BINS, max(len(rank.times) for rank in known) - 1)
     edges = np.linspace(low, high, count + 1)
     waits, steps, worst = np.zeros((len(STAGES), count)), np.zeros(count), np.zeros(count)
-    for one in known:
-        grown = np.diff(one.counters, axis=0)
-        grown[np.array(one.starts, np.int64) - 1] = one.counters[one.starts]  # a new loader begins at 0
-        at = np.clip(np.searchsorted(edges, one.times[1:]) - 1, 0, count - 1)
+    for drawn in known:
+        grown = np.diff(drawn.counters, axis=0)
+        grown[np.array(drawn.starts, np.int64) - 1] = drawn.counters[drawn.starts]  # a new loader begins at 0
+        at = np.clip(np.searchsorted(edges, drawn.times[1:]) - 1, 0, count - 1)
         own = np.zeros((len(STAGES) + 2, count))
         for row, name in enumerate((*(f"wait_{stage}_seconds" for stage in STAGES), "wait_seconds", "step_seconds")):
             np.add.at(own[row], at, grown[:, _AT[name]])

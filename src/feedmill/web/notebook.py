@@ -87,9 +87,9 @@ def _section(thing: Any) -> dict[str, Any]:
 
 def _report(report: Any) -> dict[str, Any]:
     """Return a verb's report: its findings if it has some, the steps of a pipeline, and all else as a tree."""
-    from feedmill.web.content import tree
     from feedmill.web.health import severity
     from feedmill.web.library import Library
+    from feedmill.web.parts import tree
     from feedmill.web.report import section_of
 
     data = dict(report.as_dict())

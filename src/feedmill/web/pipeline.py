@@ -10,8 +10,8 @@ from feedmill.errors import FeedmillError
 from feedmill.pipelines.files import FileFacts
 from feedmill.pipelines.history import StepRecord
 from feedmill.pipelines.run import StepReport, look
-from feedmill.web.content import tree
 from feedmill.web.library import OpenItem, Run, read_run
+from feedmill.web.parts import tree
 from feedmill.web.state import State
 
 MOST_FILES, MOST_STEPS = 50, 500

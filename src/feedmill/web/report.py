@@ -201,7 +201,7 @@ def _duplicates(thing: OpenItem) -> list[dict[str, Any]]:
 
 
 def _picture(thing: OpenItem, index: int, part: str, longest: int) -> str | None:
-    from feedmill.web.content import picture, read_one
+    from feedmill.web.parts import picture, read_one
 
     try:
         data, kind = picture(read_one(thing.dataset(), index), part, longest)

@@ -17,10 +17,11 @@ from feedmill.samples.text import human_size
 from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tokens.tokenizer import Tokenizer
 from feedmill.web.columns import Columns
-from feedmill.web.content import TOO_LARGE, cells, facts_of, first_image, read_one, shown_parts, tree
 from feedmill.web.documents import Documents, marked_text, short
+from feedmill.web.episodes import episode_of
 from feedmill.web.invisible import one_line
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import TOO_LARGE, cells, facts_of, first_image, read_one, shown_parts, tree
 from feedmill.web.state import State
 
 TILES, ROWS = 60, 100
@@ -192,6 +193,7 @@ def _opened(
         "offset": source.offset,
         "length": source.length,
         "large": large,
+        "episode": None if large else episode_of(dataset, number, state),
         "parts": parts,
         "previous": before,
         "next": after,

@@ -18,9 +18,9 @@ from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
-from feedmill.web.content import read_one, shown_parts
 from feedmill.web.library import OpenItem
 from feedmill.web.logs import Losses, read_losses
+from feedmill.web.parts import read_one, shown_parts
 from feedmill.web.state import State
 
 BATCH, WORLD = 16, 1

@@ -17,7 +17,7 @@ from benchmarks.curation import injection
 import feedmill as fm
 from feedmill.curation.decontaminate import benchmarks, job, matching
 from feedmill.curation.decontaminate.matching import Matcher
-from feedmill.curation.decontaminate.options import DecontaminateOptions
+from feedmill.curation.options import Decontaminate
 from feedmill.documents.find import find_documents
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound
 from feedmill.jobs.engine import StageUnfinished
@@ -121,7 +121,6 @@ def test_spans_answers_and_names() -> None:
         ({"question": ["Q"], "answer": True}, {}, [], []),
         ({"goal": "Q", "sol1": "x", "sol2": "y", "label": 1}, {}, ["x", "y"], ["y"]),
         ({"sentence": "Q", "option1": "x", "option2": "y", "answer": "1"}, {}, ["x", "y"], ["x"]),
-        ({"context": "C", "question": "Q", "answerA": "x", "answerB": "y", "label": "2"}, {}, ["x", "y"], ["y"]),
         ({"question": "Q", "opa": "x", "opb": "y", "cop": 0}, {}, ["x", "y"], ["x"]),
         ({"ctx": "Q", "ending0": "x", "ending1": "y", "label": 1}, {}, ["x", "y"], ["y"]),
         ({"query": "Q", "choices": ["x", "y"], "gold": [1]}, {}, ["x", "y"], ["y"]),
@@ -139,6 +138,103 @@ def test_fields_of_benchmarks(row: Any, fields: Any, texts: Any, answers: Any) -
     (file,) = find_documents(["bench.jsonl"]).files
     ((line, question),) = benchmarks.read_questions(file, fields)
     assert (line, question.text, question.choices, question.answers) == (1, "Q", texts, answers)
+
+
+X, XY = ["x"], ["x", "y"]
+LABELS = {"text": ["x", "y"], "label": ["A", "B"]}
+STEM = {"stem": "Q", "choices": [{"text": "x", "label": "A"}, {"text": "y", "label": "B"}]}
+NUMBERED = {"stem": "Q", "choices": [{"text": "x", "label": "1"}, {"text": "y", "label": "2"}]}
+PUBLIC: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
+    "COPA": (
+        {"premise": "Q", "choice1": "x", "choice2": "y", "question": "cause", "idx": 0, "label": 0}, "Q", XY, X
+    ),
+    "COPA, as published": (
+        {"premise": "Q", "choice1": "x", "choice2": "y", "question": "effect", "label": 1, "idx": 3}, "Q", XY, ["y"]
+    ),
+    "MMLU": ({"question": "Q", "subject": "anatomy", "choices": XY, "answer": 0}, "Q", XY, X),
+    "MMLU-Pro": (
+        {"question_id": 70, "question": "Q", "options": XY, "answer": "A", "answer_index": 0, "cot_content": "",
+         "category": "law", "src": "o"}, "Q", XY, X,
+    ),
+    "ARC": ({"id": "M_1", "question": "Q", "choices": LABELS, "answerKey": "A"}, "Q", XY, X),
+    "ARC, as published": ({"id": "M_1", "question": STEM, "answerKey": "A"}, "Q", XY, X),
+    "ARC, numbered": ({"id": "N_1", "question": NUMBERED, "answerKey": "1"}, "Q", XY, X),
+    "HellaSwag": (
+        {"ind": 4, "activity_label": "Roof", "ctx_a": "Q", "ctx_b": "", "ctx": "Q", "endings": XY, "source_id": "a~v",
+         "split": "val", "split_type": "indomain", "label": "0"}, "Q", XY, X,
+    ),
+    "PIQA": ({"goal": "Q", "sol1": "x", "sol2": "y", "label": 0}, "Q", XY, X),
+    "WinoGrande": ({"qID": "3F-1", "sentence": "Q", "option1": "x", "option2": "y", "answer": "1"}, "Q", XY, X),
+    "GSM8K": ({"question": "Q", "answer": "He has <<2+3=5>>5.\n#### x"}, "Q", [], [" x"]),
+    "BoolQ": ({"question": "Q", "answer": True, "passage": "P"}, "Q", [], []),
+    "BoolQ, as published": ({"question": "Q", "title": "T", "answer": True, "passage": "P"}, "Q", [], []),
+    "BoolQ in SuperGLUE": ({"question": "Q", "passage": "P", "idx": 0, "label": 1}, "Q", [], []),
+    "OpenBookQA": ({"id": "7-980", "question_stem": "Q", "choices": LABELS, "answerKey": "A"}, "Q", XY, X),
+    "OpenBookQA, as published": (
+        {"id": "7", "question": STEM, "fact1": "F", "humanScore": "1", "answerKey": "A"}, "Q", XY, X
+    ),
+    "TruthfulQA": (
+        {"type": "Adversarial", "category": "M", "question": "Q", "best_answer": "x", "correct_answers": ["x", "z"],
+         "incorrect_answers": ["w"], "source": "s"}, "Q", [], X,
+    ),
+    "TruthfulQA, choices": (
+        {"question": "Q", "mc1_targets": {"choices": XY, "labels": [1, 0]}, "mc2_targets": {"choices": XY,
+         "labels": [1, 0]}}, "Q", XY, X,
+    ),
+    "HumanEval": (
+        {"task_id": "HumanEval/0", "prompt": "Q", "canonical_solution": "x", "test": "t", "entry_point": "f"},
+        "Q", [], X,
+    ),
+    "MBPP": (
+        {"task_id": 1, "text": "Q", "code": "x", "test_list": ["t"], "test_setup_code": "", "challenge_test_list": []},
+        "Q", [], X,
+    ),
+    "MBPP, sanitized": (
+        {"source_file": "s", "task_id": 2, "prompt": "Q", "code": "x", "test_imports": [], "test_list": ["t"]},
+        "Q", [], X,
+    ),
+    "SQuAD": (
+        {"id": "5", "title": "T", "context": "C", "question": "Q", "answers": {"text": ["x", "x"],
+         "answer_start": [1, 1]}}, "Q", [], X,
+    ),
+    "SQuAD 2, unanswerable": (
+        {"id": "5", "title": "T", "context": "C", "question": "Q", "answers": {"text": [], "answer_start": []}},
+        "Q", [], [],
+    ),
+    "TriviaQA": (
+        {"question": "Q", "question_id": "tc_1", "question_source": "s", "entity_pages": {"title": ["T"]},
+         "search_results": {"title": []}, "answer": {"aliases": ["x"], "normalized_aliases": ["x"],
+         "matched_wiki_entity_name": "", "normalized_value": "x", "type": "T", "value": "x"}}, "Q", [], X,
+    ),
+    "CommonsenseQA": (
+        {"id": "07", "question": "Q", "question_concept": "c", "choices": LABELS, "answerKey": "A"}, "Q", XY, X
+    ),
+    "CommonsenseQA, as published": (
+        {"answerKey": "A", "id": "07", "question": {"question_concept": "c", **STEM}}, "Q", XY, X
+    ),
+    "SIQA": (
+        {"context": "C", "question": "Q", "answerA": "x", "answerB": "y", "answerC": "z", "label": "1"}, "C\nQ",
+        ["x", "y", "z"], X,
+    ),
+    "RACE": ({"example_id": "h1", "article": "A", "answer": "A", "question": "Q", "options": XY}, "Q", XY, X),
+    "LAMBADA": ({"text": "Q"}, "Q", [], []),
+    "LAMBADA, with its book": ({"text": "Q", "domain": "Novel"}, "Q", [], []),
+    "BIG-bench": (
+        {"idx": 0, "inputs": "Q", "targets": ["x"], "multiple_choice_targets": XY, "multiple_choice_scores": [1, 0]},
+        "Q", XY, X,
+    ),
+    "BIG-Bench Hard": ({"input": "Q", "target": "x"}, "Q", [], X),
+}  # fmt: skip
+"""A row in the layout in which each benchmark is published: question, choices and answers."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_benchmarks_are_recognized(name: str) -> None:
+    row, text, choices, answers = PUBLIC[name]
+    write("bench.jsonl", [row])
+    (file,) = find_documents(["bench.jsonl"]).files
+    ((_, question),) = benchmarks.read_questions(file, {})
+    assert (question.text, question.choices, question.answers) == (text, choices, answers)
 
 
 def test_fields_that_the_first_row_lacks_are_read() -> None:
@@ -205,7 +301,7 @@ def test_a_leak_that_is_as_frequent_as_a_phrase_is_reported() -> None:
 def test_half_of_a_long_question_is_compared_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     question, calls = filler(1, 1000), list[int]()
     write("bench.jsonl", [{"question": question}])
-    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, Decontaminate((), against=()))
     compare = matching.kernels.in_order
     monkeypatch.setattr(matching.kernels, "in_order", lambda *of: calls.append(1) or compare(*of))
     half, other = " ".join(question.split()[:600]), filler(2, 2000)
@@ -239,9 +335,9 @@ def test_many_questions_fit_in_memory() -> None:
     ]
     write("bench.jsonl", rows)
     files = find_documents(["bench.jsonl"]).files
-    benchmarks.index_questions(files, DecontaminateOptions())  # what is loaded once
+    benchmarks.index_questions(files, Decontaminate((), against=()))  # what is loaded once
     tracemalloc.start()
-    arrays, _ = benchmarks.index_questions(files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(files, Decontaminate((), against=()))
     peak, size = tracemalloc.get_traced_memory()[1], sum(array.nbytes for array in arrays.values())
     tracemalloc.stop()
     assert peak < 2 * size and size / len(rows) < 1100
@@ -278,6 +374,43 @@ def test_a_short_question_must_be_there_word_for_word() -> None:
     assert report.warnings == [
         "cannot be found: 2 questions without text, with too few words, or of common phrases only"
     ]
+
+
+def test_an_answer_of_one_letter_is_no_evidence() -> None:
+    write(
+        "bench.jsonl",
+        [{"question": QUESTION, "choices": ["a", "b"], "answer": "A"}, {"question": QUESTION, "answer": "(A)"}],
+    )
+    documents(f"This is a text. {QUESTION} A dog.")
+    (one,) = run().benchmarks
+    assert (one["leaked"], one["with_answer"]) == (2, 0)
+
+
+def test_ids_that_repeat_are_told_apart_by_their_lines() -> None:
+    other = "How many bridges cross the river between the old mill and the harbour?"
+    write("bench.jsonl", [{"id": 1, "question": QUESTION}, {"id": "1", "question": other}, {"id": 2, "question": "x"}])
+    documents(f"{QUESTION} {other}")
+    assert run().warnings[0].startswith("1 question has the id of one before in the same benchmark")
+    assert found()[0]["questions"] == ["bench:1", "bench:1 (line 2)"]
+
+
+def test_a_benchmark_among_the_documents_is_named() -> None:
+    documents(QUESTION, path="documents/quiz.jsonl")
+    documents("nothing")
+    report = run("documents/quiz.jsonl")
+    (warning,) = report.warnings
+    assert warning.startswith("1 file is among the benchmarks and the documents") and "documents/quiz.jsonl" in warning
+
+
+@pytest.mark.parametrize(
+    ("content", "of"), [([{"question": QUESTION}], "."), ({"examples": [{"input": "Q"}]}, ".examples")]
+)
+def test_a_list_of_questions_is_no_file_of_lines(content: Any, of: str) -> None:
+    Path("bench.json").write_text(json.dumps(content))
+    documents(QUESTION)
+    with pytest.raises(ConfigError, match="one list of questions") as caught:
+        run("bench.json")
+    assert f"jq -c '{of}[]'" in str(caught.value)
 
 
 def test_scattered_words_are_no_question() -> None:
@@ -351,6 +484,12 @@ def test_a_benchmark_and_a_dump_are_added_without_the_others() -> None:
     both = [one.get("questions", []) + other.get("questions", []) for one, other in zip(before, added, strict=True)]
     assert [sorted(row.get("questions", ())) for row in found("attributes/all/a.jsonl")] == [sorted(q) for q in both]
     assert sum(map(len, both)) > 50
+    grown = {"against": ["old.jsonl", "new.jsonl"], "workers": 1, "progress": False}
+    for more in ({"dry_run": True}, {}):
+        (*_, warning) = fm.decontaminate(["documents"], **grown, **more).warnings
+        assert "1 of 2 benchmarks are those of an earlier run" in warning and "(new)" in warning and "--name" in warning
+    assert not any("earlier run" in one for one in fm.decontaminate(["documents"], **grown).warnings)  # nothing to do
+    assert not any("earlier run" in one for one in run("old.jsonl").warnings)
     documents(*leaks[1::2], path="documents/b.jsonl")
     report = fm.decontaminate(["documents/b.jsonl"], against=["old.jsonl"], workers=1, progress=False)
     assert report.documents == len(leaks[1::2]) and found() == before and found("attributes/leaked/b.jsonl")
@@ -421,7 +560,7 @@ def test_the_matcher_compares_with_what_a_plain_search_finds() -> None:
     words = [f"w{n}" for n in range(30)]
     questions = [" ".join(rng.choices(words, k=rng.randint(5, 25))) for _ in range(40)]
     write("bench.jsonl", [{"question": text} for text in questions])
-    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, DecontaminateOptions())
+    arrays, _ = benchmarks.index_questions(find_documents(["bench.jsonl"]).files, Decontaminate((), against=()))
     texts = []
     for _ in range(200):
         parts = [" ".join(rng.choices(words, k=rng.randint(0, 30)))]

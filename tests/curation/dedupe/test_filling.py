@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from feedmill.curation.dedupe import filling
-from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import DataError, NotFound, StorageError
@@ -36,9 +35,9 @@ KINDS: dict[str, dict[str, Any]] = {
 def run(root: Path, kind: str, engine: bool, files: Any = FILES, **settings: Any) -> dict[str, Any]:
     if files:  # else those that are there
         write_documents(root, *files)
-    options = Dedupe([f"{root}/documents"], name="dup", workers=1, progress=False, **KINDS[kind])
-    bloom = BloomOptions(**{"file": f"{root}/seen.bin", "items": 1000, "false_positives": 1e-3, **settings})
-    find = lambda: find_duplicates(options, bloom=bloom)  # noqa: E731
+    bloom = {"bloom": f"{root}/seen.bin", "items": 1000, "false_positives": 1e-3, **settings}
+    options = Dedupe([f"{root}/documents"], name="dup", workers=1, progress=False, **KINDS[kind], **bloom)
+    find = lambda: find_duplicates(options)  # noqa: E731
     if not engine:
         return find().as_dict()
     with PartEngine(finish=True):
@@ -54,8 +53,8 @@ def test_the_same_bytes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPat
     whole, staged = tmp_path / "whole", tmp_path / "staged"
     steps = [FILES, [texts(30, seed=3), *FILES[1:]], FILES]
     for files, redo in zip(steps, (False, False, True), strict=True):
-        wanted = run(whole, kind, False, files, always_redo=redo)
-        assert wanted == run(staged, kind, True, files, always_redo=redo) and wanted["units"] and wanted["fill"]
+        wanted = run(whole, kind, False, files, defects=redo)
+        assert wanted == run(staged, kind, True, files, defects=redo) and wanted["units"] and wanted["fill"]
         assert contents(staged) == contents(whole)
     before = (whole / "seen.bin").read_bytes()
     wanted = run(whole, kind, False, [texts(40)], read_only=True, items=0)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.curation.dedupe import exact, job, segments
-from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
 from feedmill.jobs import memory
@@ -40,7 +39,7 @@ def options(kind, **more):
 
 
 def find_duplicates(documents, chosen, bloom=None, **more):
-    return job.find_duplicates(replace(chosen, documents=documents, **more), bloom=bloom)
+    return job.find_duplicates(replace(chosen, documents=documents, **(bloom or {}), **more))
 
 
 def blank(text):
@@ -153,7 +152,7 @@ def test_any_number_of_processes(tmp_path, kind, filtered):
     for processes in (1, 2, 3):
         root = tmp_path / str(processes)
         write_documents(root, *FILES)
-        bloom = BloomOptions(file=f"{root}/filter.bin", items=1000, false_positives=1e-6) if filtered else None
+        bloom = {"bloom": f"{root}/filter.bin", "items": 1000, "false_positives": 1e-6} if filtered else None
         find_duplicates([f"{root}/documents"], options(kind), bloom=bloom, workers=processes)
         results.append(contents(root))
         assert found_in(root) == model(FILES, options(kind))
@@ -178,10 +177,10 @@ def test_a_filter_that_is_only_read(tmp_path):
     known = FILES[0][3:9]
     write_documents(tmp_path / "test", known)
     write_documents(tmp_path / "train", *FILES)
-    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-9)
+    bloom = {"bloom": f"{tmp_path}/f.bin", "items": 1000, "false_positives": 1e-9}
     find_duplicates([f"{tmp_path}/test/documents"], options("documents"), bloom=bloom)
     before = (tmp_path / "f.bin").read_bytes()
-    read_only = BloomOptions(file=f"{tmp_path}/f.bin", read_only=True)
+    read_only = {"bloom": f"{tmp_path}/f.bin", "read_only": True}
     find_duplicates([f"{tmp_path}/train/documents"], options("documents"), bloom=read_only)
     assert found_in(tmp_path / "train") == model(FILES, options("documents"), known)
     assert (tmp_path / "f.bin").read_bytes() == before
@@ -190,7 +189,7 @@ def test_a_filter_that_is_only_read(tmp_path):
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_rerun_does_nothing_and_a_change_is_noticed(tmp_path, filtered):
     write_documents(tmp_path, *FILES)
-    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
+    bloom = {"bloom": f"{tmp_path}/f.bin", "items": 1000, "false_positives": 1e-6} if filtered else None
     run = lambda **more: find_duplicates([f"{tmp_path}/documents"], options("documents", **more), bloom=bloom)  # noqa: E731
     first = run()
     before = contents(tmp_path)
@@ -237,7 +236,7 @@ BAD = {
 def test_bad_rows(tmp_path, name, kind, filtered):
     rows, message = BAD[name]
     write_lines(tmp_path / "documents/part-0.jsonl", rows)
-    bloom = BloomOptions(file=f"{tmp_path}/f.bin", items=1000, false_positives=1e-6) if filtered else None
+    bloom = {"bloom": f"{tmp_path}/f.bin", "items": 1000, "false_positives": 1e-6} if filtered else None
     with pytest.raises(DataError, match=message) as caught:
         find_duplicates([f"{tmp_path}/documents"], options(kind), bloom=bloom, workers=1)
     assert caught.value.kind == "bad-document"
@@ -369,7 +368,7 @@ def test_command_line(tmp_path):
 def test_a_bad_row_far_down_is_named_with_a_filter_too(tmp_path, processes):
     rows = [json.dumps({"id": str(n), "text": "a\n" * 40_000}) for n in range(60)]
     write_lines(tmp_path / "documents/0.jsonl", [*rows, '{"id": "bad"}', *rows])
-    bloom = BloomOptions(file=f"{tmp_path}/bloom.bin", items=1000, false_positives=0.01)
+    bloom = {"bloom": f"{tmp_path}/bloom.bin", "items": 1000, "false_positives": 0.01}
     chosen = Dedupe((), PARAGRAPHS, name="d", attribute="dup", keep_empty=True)
     with pytest.raises(DataError) as caught:
         find_duplicates([f"{tmp_path}/documents/*"], chosen, bloom=bloom, workers=processes)
@@ -381,7 +380,7 @@ def test_a_file_is_compared_once_however_its_data_set_is_spelled(tmp_path, bloom
     monkeypatch.chdir(tmp_path)
     write_documents(tmp_path / "d", FILES[0])
     (tmp_path / "link").symlink_to("d")
-    settings = None if bloom is None else BloomOptions(file=bloom, items=100, false_positives=1e-6)
+    settings = None if bloom is None else {"bloom": bloom, "items": 100, "false_positives": 1e-6}
     chosen = options("paragraphs")
     one = find_duplicates(["d/documents"], chosen, bloom=settings, workers=1)
     before = attributes(tmp_path / "d", "dup")
@@ -398,7 +397,7 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
     write_documents(tmp_path, FILES[0])
     lock = tmp_path / (f"{bloom}.feedmill-lock" if bloom else "attributes/dup/.feedmill-work/lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    settings = BloomOptions(file=f"{tmp_path}/{bloom}", items=100, false_positives=1e-6) if bloom else None
+    settings = {"bloom": f"{tmp_path}/{bloom}", "items": 100, "false_positives": 1e-6} if bloom else None
     with FileLock(lock):
         # Locks are held by descriptors, so this process is refused as any other.
         with pytest.raises(StorageError, match="another process is writing") as caught:
@@ -411,29 +410,27 @@ def test_two_runs_do_not_get_into_each_others_way(tmp_path, bloom, monkeypatch):
 def test_looking_up_only_needs_no_lock(tmp_path, monkeypatch):
     monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.1)
     write_documents(tmp_path, FILES[0])
-    filled = {"file": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
-    find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=BloomOptions(**filled), workers=1)
+    filled = {"bloom": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
+    find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=filled, workers=1)
     (tmp_path / "seen.bin.feedmill-next").write_bytes(b"of a run that is at work")
     with FileLock(tmp_path / "seen.bin.feedmill-lock"):
         chosen = options("paragraphs", name="again")
-        looked = find_duplicates(
-            [f"{tmp_path}/documents"], chosen, bloom=BloomOptions(**filled, read_only=True), workers=1
-        )
+        looked = find_duplicates([f"{tmp_path}/documents"], chosen, bloom={**filled, "read_only": True}, workers=1)
     assert looked.units and (tmp_path / "seen.bin.feedmill-next").exists()
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": -3}])
 def test_no_processes_are_refused(tmp_path, wrong):
     write_documents(tmp_path, FILES[0])
-    settings = BloomOptions(file=f"{tmp_path}/seen.bin", items=100, false_positives=1e-6)
+    settings = {"bloom": f"{tmp_path}/seen.bin", "items": 100, "false_positives": 1e-6}
     with pytest.raises(ConfigError, match="number of workers"):
         find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, **wrong)
 
 
-@pytest.mark.parametrize("size", [{"size": 1 << 62}, {"items": 1 << 60, "false_positives": 1e-6}])
+@pytest.mark.parametrize("size", [{"bloom_size": 1 << 62}, {"items": 1 << 60, "false_positives": 1e-6}])
 def test_a_filter_beyond_memory_is_refused(tmp_path, size):
     write_documents(tmp_path, FILES[0])
-    settings = BloomOptions(file=f"{tmp_path}/seen.bin", **{"items": 10, **size})
+    settings = {"bloom": f"{tmp_path}/seen.bin", "items": 10, **size}
     with pytest.raises(ConfigError, match="does not fit"):
         find_duplicates([f"{tmp_path}/documents"], options("paragraphs"), bloom=settings, workers=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -97,6 +98,9 @@ def test_a_mixture_has_one_shape_one_rate_and_the_statistics_of_what_it_draws(tm
         assert batch[0]["action_dim_is_pad"].tolist() == [False] * width + [True] * (6 - width)
         back = dataset.restored("action", found)
         np.testing.assert_allclose(back, values, atol=1e-5)
+    again = pickle.loads(pickle.dumps(plan.sources[1].opened_as(subflavors={"a": 1})))
+    assert again.fingerprint() == plan.sources[1].fingerprint() and again.subflavors == {"a": 1}
+    assert np.array_equal(again[7]["action"], plan.sources[1][7]["action"])
     loader = fm.Loader(plan, 10, workers=2)
     shapes = {batch["action"].shape for batch in islice(loader, 5)}
     loader.close()
@@ -302,6 +306,10 @@ def test_statistics_of_the_source_and_constant_dimensions(tmp_path: Path, method
     np.testing.assert_allclose(found[:, :2], ((whole - center) / np.maximum(scale, 1e-8))[:, :2], atol=1e-5)
     assert not found[:, 2].any(), "a constant is centered and not scaled"
     assert plan.sources[0].fingerprint() != fm.open(tmp_path / "r").fingerprint()
+    state = fm.Loader(plan, 4).state_dict()
+    other = saved(tmp_path, {"source": {"path": "r"}, "episodes": {**settings, "normalize": {}}}).plan()
+    with pytest.raises(ConfigError, match=r"not the one that this state was saved with"):
+        fm.Loader(other, 4).load_state_dict(state)
 
 
 def test_statistics_of_another_robot_are_refused(tmp_path: Path) -> None:
@@ -525,3 +533,33 @@ def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text('{"text": "x"}\n')
     (tmp_path / "docs.yaml").write_text("source: docs.jsonl")
     assert "none of the 1 sources has robot episodes" in run("stat", tmp_path / "docs.yaml").output
+
+
+def test_episodes_without_frames_are_passed_over(tmp_path: Path) -> None:
+    robot = write_robot(tmp_path / "r", lengths=(5, 0, 4, 0), fps=20)
+    dataset = fm.open(tmp_path / "r", episodes={"fps": 10, "windows": {"action": [-1, 2]}})
+    values, pads = windows_of(robot, "action", range(-1, 3), 10)
+    assert np.array_equal(np.stack([sample["action"] for sample in dataset]), values)
+    assert np.array_equal(np.stack([sample["action_is_pad"] for sample in dataset]), pads)
+    report = saved(tmp_path, {"unit": "episodes", "samples": 9, "blend": [{"path": "r"}]}).plan().report()
+    assert report.sources[0].drawn == 9
+    write_robot(tmp_path / "none", lengths=(0,))
+    with pytest.raises(ConfigError, match="has no samples"):
+        saved(tmp_path, {"source": "none"}).plan()
+
+
+def test_a_camera_that_starts_late_is_an_error_of_its_frames(tmp_path: Path) -> None:
+    av = pytest.importorskip("av")
+    write_robot(tmp_path / "r", lengths=(6,), cameras={"front": (16, 16)}, video=True)
+    with av.open(str(tmp_path / "r/videos/front/chunk-000/file-000.mp4"), "w") as out:
+        stream = out.add_stream("libx264", rate=10)
+        stream.width = stream.height = 16
+        for number in range(3, 6):
+            frame = av.VideoFrame.from_ndarray(np.full((16, 16, 3), number * 20, np.uint8), "rgb24")
+            frame.pts = number
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
+    dataset = fm.open(tmp_path / "r", episodes={"windows": {"front": [0, 1]}, "sizes": {"front": [8, 8]}})
+    assert dataset[3]["front"].shape == (2, 8, 8, 3)
+    with pytest.raises(DataError, match=r"no frame within 0\.05 s of 0\.2000 s"):
+        dataset[2]["front"]

@@ -93,3 +93,15 @@ def test_the_functions_of_the_original_have_its_shapes_and_errors() -> None:
     xyz, six = u.pose_to_9d(u.to_pose_matrix(np.ones((2, 3)), [0, 1, 0, -1, 0, 0]))
     assert xyz.tolist() == [[1, 1, 1]] * 2 and six.tolist() == [[0, 1, 0, -1, 0, 0]] * 2
     np.testing.assert_allclose(u.normalize([[3.0, 4.0], [0.0, 2.0]]), [[0.6, 0.8], [0, 1]])
+
+
+@pytest.mark.parametrize("form", poses.FORMS)
+def test_every_form_of_a_rotation_is_converted_and_back(form: str) -> None:
+    count, to_matrix, from_matrix = poses.FORMS[form]
+    given = np.random.default_rng(3).normal(size=(4, 50, count))
+    turns = to_matrix(given)
+    np.testing.assert_allclose(turns @ turns.swapaxes(-1, -2), np.broadcast_to(np.eye(3), turns.shape), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.det(turns), 1, atol=1e-12)
+    np.testing.assert_allclose(to_matrix(from_matrix(turns)), turns, atol=1e-9)
+    half = poses.axis_matrix([[np.pi, 0, 0], [0, -np.pi, 0], [0, 0, 0], [0, 1e-9, 0]])
+    np.testing.assert_allclose(to_matrix(from_matrix(half)), half, atol=1e-8)

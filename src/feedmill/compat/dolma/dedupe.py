@@ -48,17 +48,14 @@ def dedupe(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact
     values = configured(arguments, file, SCHEMA)
     if values["dryrun"]:
         return
-    options, bloom = read_options(values, exact)
-    report = run(options, bloom=bloom, compression=(values["compression.input"], values["compression.output"]))
+    report = run(read_options(values, exact), compression=(values["compression.input"], values["compression.output"]))
     show(report)
 
 
-def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
-    """Return Feedmill's options for Dolma's: `Dedupe` and `BloomOptions`."""
-    from feedmill.curation.dedupe.filters import BloomOptions
+def read_options(values: dict[str, Any], exact: bool) -> Any:
+    """Return Feedmill's options for Dolma's, a `Dedupe`."""
     from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
     from feedmill.errors import ConfigError
-    from feedmill.formats.bloom import MOST_HASHES
 
     unit = DOCUMENTS if values["dedupe.documents.attribute_name"] else PARAGRAPHS
     attribute = values[f"dedupe.{unit}.attribute_name"]
@@ -76,7 +73,7 @@ def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
     suffix = f"_{part}" if parts > 1 else ""
     ngram = "dedupe.paragraphs.by_ngram."
     by_paragraph = NGRAMS if values[f"{ngram}ngram_length"] else PARAGRAPHS
-    options = Dedupe(
+    return Dedupe(
         values["documents"],
         DOCUMENTS if unit == DOCUMENTS else by_paragraph,
         name=(values["dedupe.name"] or attribute) + suffix,
@@ -95,17 +92,12 @@ def read_options(values: dict[str, Any], exact: bool) -> tuple[Any, Any]:
         dolma=True,
         defects=exact,
         documents_folder=values["dedupe.document_dir"],
+        bloom=values["bloom_filter.file"],
+        read_only=values["bloom_filter.read_only"],
+        bloom_size=values["bloom_filter.size_in_bytes"],
+        items=values["bloom_filter.estimated_doc_count"],
+        false_positives=values["bloom_filter.desired_false_positive_rate"],
+        file_partition=values["dedupe.file_partition"] and parts > 1,
         workers=values["processes"],
         allow_empty=True,
     )
-    bloom = BloomOptions(
-        file=values["bloom_filter.file"],
-        read_only=values["bloom_filter.read_only"],
-        size=values["bloom_filter.size_in_bytes"],
-        items=values["bloom_filter.estimated_doc_count"],
-        false_positives=values["bloom_filter.desired_false_positive_rate"],
-        most_hashes=None if exact else MOST_HASHES,
-        file_partition=values["dedupe.file_partition"] and parts > 1,
-        always_redo=exact,
-    )
-    return options, bloom

@@ -1,4 +1,4 @@
-"""How Energon's functions open datasets: with the words that these and their ``**kwargs`` take."""
+"""The opening of datasets by Energon's functions, with the words that these and their ``**kwargs`` take."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Parquet(SampleTarget):
             rows.clear()
             size = 0
 
-        with _writer(store, path, schema) as writer:
+        with parquet_writer(store, path, schema) as writer:
             yield add
             flush()
 
@@ -137,7 +137,7 @@ class ParquetRows(Parquet):
             writer.write_table(_cast(table.select(schema.names), schema))
             return [digest("", row) for _, row in item]
 
-        with _writer(store, path, schema) as writer:
+        with parquet_writer(store, path, schema) as writer:
             yield add
 
     def schema(self) -> Any:
@@ -208,7 +208,7 @@ class ParquetRows(Parquet):
 
 
 @contextmanager
-def _writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
+def parquet_writer(store: Store, path: str, schema: Any) -> Iterator[Any]:
     """Open a writer of row groups."""
     import pyarrow.parquet as pq
 
@@ -300,7 +300,7 @@ def _join(store: Store, name: str, pieces: Sequence[Done]) -> None:
 
     with local_piece(pieces[0]) as path, pq.ParquetFile(path) as first:
         schema = first.schema_arrow
-    with _writer(store, name, schema) as writer:
+    with parquet_writer(store, name, schema) as writer:
         for piece in pieces:
             with local_piece(piece) as path, pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):

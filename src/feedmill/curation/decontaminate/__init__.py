@@ -2,5 +2,5 @@
 
 `benchmarks` reads questions and indexes the n-grams of their words. `matching` finds in a block of documents which
 questions may be there, and compares these word by word. `job` runs it over files: a scan of each file, the counts of
-n-grams over all files, and the attributes of each file. `options` has the options and the report.
+n-grams over all files, and the attributes of each file.
 """

@@ -28,8 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from feedmill.curation.decontaminate.options import DecontaminateOptions
+from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, load
@@ -57,8 +58,16 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Names of fields, the usual first. Case does not count, and a space is a ``_``."""
+FORMS: tuple[tuple[frozenset[str], tuple[str, ...], str | None], ...] = (
+    (frozenset(("premise", "choice1", "choice2")), ("premise",), None),  # COPA, whose question is "cause" or "effect"
+    (frozenset(("context", "question", "answera", "answerb")), ("context", "question"), None),  # SIQA: of two sentences
+    (frozenset(("question.stem",)), (".question.stem",), ".question.choices"),  # ARC, OpenBookQA, CommonsenseQA: nested
+)
+"""Rows with these fields: the fields of the question, and of the choices, where the names alone would mislead."""
 SEPARATE = re.compile(r"(sol|option|choice|ending|answer|op)_?([0-9]|[a-z])")
 """Fields with a choice each: ``sol1`` and ``sol2``, ``option1``, ``answerA``, ``opa``, ``ending0``."""
+NUMBERS = frozenset(("answerkey", "answer_key", "label", "gold", "cop"))
+"""Fields of the answer with the number or label of a choice, which say nothing without choices."""
 BOXED = "\\boxed{"
 """Where a solution has its answer."""
 SHOWN = 300
@@ -79,11 +88,12 @@ class Question(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A benchmark: its name, the number of its questions, and of those without words."""
+    """A benchmark: its name, the number of its questions, of those without words, and of those with an earlier id."""
 
     name: str
     questions: int
     empty: int
+    repeated: int = 0
 
 
 def benchmark_names(files: Sequence[DocumentFile]) -> list[str]:
@@ -113,7 +123,11 @@ def has_questions(file: DocumentFile) -> bool:
         content = load(row)
     except (ValueError, RecursionError):
         return False
-    if not isinstance(content, dict) or "text" in content or _recognized("question", content) is None:
+    if not isinstance(content, dict) or "text" in content:
+        return False
+    if _form(content) is not None:
+        return True
+    if _recognized("question", content) is None:
         return False
     return any(_recognized(role, content) for role in ("choices", "answer"))
 
@@ -127,6 +141,7 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
     """
     line, readers, content = 0, dict[tuple[str, ...], _Readers](), {}
     question: str | None = fields.get("question")
+    before, given_fields = list[str](), fields
     missing = question is not None  # it was named; another row may have what the first one lacks
     for block in read_blocks(file, shown=True):
         for row in rows_of(block):
@@ -135,8 +150,19 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
                 content = load(row)
             except (ValueError, RecursionError) as error:
                 raise bad_row(row, str(error), file.name, line) from None
+            listed = content.get("examples") if isinstance(content, dict) and not fields else content
+            if line == 1 and isinstance(listed, list):
+                raise ConfigError(
+                    "the file is one list of questions, and not one question a line",
+                    file=file.name,
+                    kind="bad-document",
+                    fix=f"Write them as lines: jq -c '.{'' if listed is content else 'examples'}[]' FILE > FILE.jsonl",
+                )
             if not isinstance(content, dict):
                 raise bad_row(row, "the row is not a JSON object", file.name, line)
+            if question is None and (form := _form(content)) is not None:
+                (*before, question), choices_field = form
+                fields = {**({} if choices_field is None else {"choices": choices_field}), **given_fields}
             question = question or _recognized("question", content)
             if question is None:
                 raise ConfigError(
@@ -157,10 +183,12 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
             text = values["question"]
             missing = missing and text is None
             text = text if isinstance(text, str) else "" if text is None else "\n".join(_texts(text))
+            text = "\n".join([*(one for name in before for one in _texts(content.get(name))), text])
             answer = values["answer"]
             if answer is None and isinstance(values["choices"], dict):
                 answer = _correct(values["choices"])
-            yield line, Question(name, text, choices, _answers(answer, choices, labels))
+            answers = [] if read.numbered and not choices else _answers(answer, choices, labels)
+            yield line, Question(name, text, choices, answers)
     if line and missing:
         raise ConfigError(
             f"no row has the field {question!r}, which --fields names for the questions",
@@ -170,11 +198,24 @@ def read_questions(file: DocumentFile, fields: Mapping[str, str]) -> Iterator[tu
         )
 
 
+def _form(row: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None] | None:
+    """Return the fields of the question, as the row spells them, and of the choices, if it has one of `FORMS`."""
+    plain = {_plain(name): name for name in row}
+    inner = {f"{name}.{part}" for name, value in row.items() if isinstance(value, dict) for part in value}
+    for needed, names, choices in FORMS:
+        if needed <= plain.keys() | inner:
+            return tuple(plain.get(name, name) for name in names), choices
+    return None
+
+
 class _Readers(NamedTuple):
-    """Functions that read each part of a question, and the fields that have a choice each."""
+    """Functions that read each part of a question, the fields that have a choice each, and whether the answer is the
+    number of a choice.
+    """
 
     fields: dict[str, Callable[[Any], Any] | None]
     separate: list[str]
+    numbered: bool
 
 
 def _readers(row: Mapping[str, Any], fields: Mapping[str, str]) -> _Readers:
@@ -187,7 +228,7 @@ def _readers(row: Mapping[str, Any], fields: Mapping[str, str]) -> _Readers:
     getters: dict[str, Callable[[Any], Any] | None] = {}
     for role, field in names.items():
         getters[role] = None if field is None else itemgetter(field) if field in row else _getter(field)
-    return _Readers(getters, separate)
+    return _Readers(getters, separate, "answer" not in fields and _plain(names["answer"] or "") in NUMBERS)
 
 
 def _plain(name: str) -> str:
@@ -252,6 +293,8 @@ def _choices(value: Any) -> tuple[list[str], list[str]]:
     """Return the texts of choices and their labels, A, B, ... by default."""
     texts = _texts(value)
     labels = [chr(ord("A") + number) for number in range(min(26, len(texts)))]
+    if isinstance(value, list) and all(isinstance(one, dict) and "label" in one for one in value):
+        labels = [str(one["label"]) for one in value] if len(texts) == len(value) else labels
     if isinstance(value, dict):
         given = value.get("label", value.get("labels"))
         if isinstance(given, list) and len(given) == len(texts):
@@ -311,7 +354,7 @@ class Index(NamedTuple):
     benchmarks: list[Counted]
 
 
-def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions) -> Index:
+def index_questions(files: Sequence[DocumentFile], options: Decontaminate) -> Index:
     """Read all questions and index them.
 
     Raises:
@@ -324,12 +367,16 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
     ids, id_sizes, texts, text_sizes = bytearray(), array("q"), bytearray(), array("q")
     names = benchmark_names(files)
     for number, file in enumerate(files):
-        first, empty = len(benchmark), 0
-        for line, question in read_questions(file, options.fields):
+        first, empty, repeated, known = len(benchmark), 0, 0, set[int]()
+        for line, question in read_questions(file, options.fields or {}):
             own = len(benchmark)
             benchmark.append(number)
             lines.append(line)
             name, text = question.id.encode("utf-8", "replace"), shown(question.text.encode("utf-8", "replace"))
+            if (digest := xxhash.xxh3_64_intdigest(name)) in known:
+                name += b" (line %d)" % line
+                repeated += 1
+            known.add(digest)
             ids += name
             id_sizes.append(len(name))
             texts += text
@@ -345,13 +392,14 @@ def index_questions(files: Sequence[DocumentFile], options: DecontaminateOptions
             empty += longest == 0
             for answer in question.answers:
                 piece = words_of(answer)
-                if len(piece):
+                letter = answer.strip().strip("()[].")
+                if len(piece) and not (len(letter) == 1 and letter.isascii() and letter.isalpha()):  # "a" is everywhere
                     answers.frombytes(piece.tobytes())
                     answer_sizes.append(len(piece))
                     answer_owners.append(own)
         if len(benchmark) == first:
             raise EmptyResult("the benchmark has no questions", file=file.name, fix="Remove the file, or fill it.")
-        counted.append(Counted(names[number], len(benchmark) - first, empty))
+        counted.append(Counted(names[number], len(benchmark) - first, empty, repeated))
     arrays: Arrays = {
         "words": np.asarray(words), "ends": np.cumsum(sizes, dtype=np.int64), "owners": np.asarray(owners),
         "stems": np.asarray(stems), "answers": np.asarray(answers),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from feedmill.curation.attribute_set import digest_ids, fingerprint, read_manife
 from feedmill.curation.blocks import blocks
 from feedmill.curation.decontaminate.benchmarks import (
     Counted,
+    benchmark_names,
     index_questions,
     piece_of,
     question_name,
@@ -32,7 +33,6 @@ from feedmill.curation.decontaminate.benchmarks import (
     shown,
 )
 from feedmill.curation.decontaminate.matching import MOST_QUESTIONS, Match, Matcher, needed
-from feedmill.curation.decontaminate.options import DecontaminateOptions, DecontaminateReport
 from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.options import Decontaminate
@@ -42,9 +42,9 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays
-from feedmill.formats.documents import write_lines
+from feedmill.formats.documents import DOCUMENTS, write_lines
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
-from feedmill.jobs.dry_run import DryRun, perform
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
@@ -61,12 +61,45 @@ _PRELOAD = ("feedmill.curation.decontaminate.job", "feedmill.kernels.text.questi
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(slots=True)
+class DecontaminateReport(JobReport):
+    """Report of decontamination.
+
+    Attributes:
+        files, documents: Numbers of the run's input.
+        flagged: Documents with at least one leaked question.
+        matches: Leaked questions in documents, each pair counted once.
+        benchmarks: For each benchmark: its ``questions``; those that cannot be found, because they are ``empty``,
+            ``short``, or made of ``common`` phrases only; those ``leaked``, and of these ``with_answer``; ``documents``
+            with one of them; and ``examples``. ``unmarked`` are those that are not marked where they are in documents,
+            as their phrases are common; ``unmarked_examples`` are the most frequent ones.
+        skipped: Whether an earlier run had done everything.
+    """
+
+    name: str
+    files: int = 0
+    documents: int = 0
+    flagged: int = 0
+    matches: int = 0
+    benchmarks: list[dict[str, Any]] = field(default_factory=list)
+    skipped: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        leaked = sum(benchmark["leaked"] for benchmark in self.benchmarks)
+        questions = sum(benchmark["questions"] for benchmark in self.benchmarks)
+        return (
+            f"{leaked:,} of {questions:,} questions are in {self.flagged:,} of {self.documents:,} documents,"
+            f" in attributes/{self.name}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class IndexTask:
     """Benchmarks to index."""
 
     files: tuple[DocumentFile, ...]
-    options: DecontaminateOptions
+    options: Decontaminate
     folder: str
 
     def __str__(self) -> str:
@@ -80,9 +113,9 @@ def index(task: IndexTask) -> list[Counted]:
     if done is None:
         arrays, counted = index_questions(task.files, task.options)
         write_arrays(store, "index", arrays)
-        done = {"benchmarks": [list(one) for one in counted]}
+        done = {"benchmarks": [list(benchmark) for benchmark in counted]}
         write_marker(store, "index.json", done)
-    return [Counted(*one) for one in done["benchmarks"]]
+    return [Counted(*benchmark) for benchmark in done["benchmarks"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +123,7 @@ class ScanTask:
     """File of documents to scan, and the folder of the work."""
 
     file: DocumentFile
-    options: DecontaminateOptions
+    options: Decontaminate
     folder: str
     number: int
 
@@ -124,7 +157,7 @@ def scan(task: ScanTask) -> Scanned:
         return Scanned(**done)
     matcher = Matcher(read_arrays(store, "index"), task.options.ngram, task.options.threshold)
     digest, rows, read = digest_ids([]), 0, list[str]()
-    found, ids, counts = list[tuple[int, Match, int, int, bytes]](), list[bytes](), list[Ints]()
+    parts, ids, counts = list[tuple[int, Match, int, int, bytes]](), list[bytes](), list[Ints]()
     with closing(read_blocks(task.file, fields=("id", "text"), hashed=read.append)) as source:
         for block in blocks(source):
             parsed = parse_texts(block.lines, task.file.name, block.line)
@@ -134,28 +167,28 @@ def scan(task: ScanTask) -> Scanned:
             texts = [row.text.encode() for row in parsed]
             matches, once = matcher.find(texts)
             for match, (begin, end) in zip(matches, _characters(texts, matches), strict=True):
-                found.append((rows + match.text, match, begin, end, shown(texts[match.text][match.begin : match.end])))
+                parts.append((rows + match.text, match, begin, end, shown(texts[match.text][match.begin : match.end])))
             digest_ids(own, digest)
             ids += own
             counts.append(once)
             rows += len(parsed)
     counted, times = np.unique(np.concatenate([np.empty(0, np.int64), *counts]), return_counts=True)
-    grams = [match.grams for _, match, _, _, _ in found]
-    excerpts = [excerpt for *_, excerpt in found]
+    grams = [match.grams for _, match, _, _, _ in parts]
+    excerpts = [excerpt for *_, excerpt in parts]
     arrays: Arrays = {
-        "rows": np.array([row for row, *_ in found], np.int64),
-        "pieces": np.array([match.piece for _, match, *_ in found], np.int32),
-        "shares": np.array([round(match.share * 10_000) for _, match, *_ in found], np.int32),
-        "begins": np.array([begin for _, _, begin, _, _ in found], np.int64),
-        "ends": np.array([end for *_, end, _ in found], np.int64),
-        "answered": np.array([match.answered for _, match, *_ in found], np.uint8),
-        "beside": np.array([match.beside for _, match, *_ in found], np.int32),
+        "rows": np.array([row for row, *_ in parts], np.int64),
+        "pieces": np.array([match.piece for _, match, *_ in parts], np.int32),
+        "shares": np.array([round(match.share * 10_000) for _, match, *_ in parts], np.int32),
+        "begins": np.array([begin for _, _, begin, _, _ in parts], np.int64),
+        "ends": np.array([end for *_, end, _ in parts], np.int64),
+        "answered": np.array([match.answered for _, match, *_ in parts], np.uint8),
+        "beside": np.array([match.beside for _, match, *_ in parts], np.int32),
         "grams": np.concatenate([np.empty(0, np.int64), *grams]),
-        "gram_ends": np.cumsum([len(one) for one in grams], dtype=np.int64),
+        "gram_ends": np.cumsum([len(own) for own in grams], dtype=np.int64),
         "excerpts": np.frombuffer(b"".join(excerpts), np.uint8),
-        "excerpt_ends": np.cumsum([len(one) for one in excerpts], dtype=np.int64),
+        "excerpt_ends": np.cumsum([len(excerpt) for excerpt in excerpts], dtype=np.int64),
         "counted": counted.astype(np.int64), "times": times.astype(np.int64),
-        "ids": np.frombuffer(b"".join(ids), np.uint8), "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
+        "ids": np.frombuffer(b"".join(ids), np.uint8), "id_ends": np.cumsum([len(id_) for id_ in ids], dtype=np.int64),
     }  # fmt: skip
     write_arrays(store, name, arrays)
     scanned = Scanned(rows, digest.hexdigest(), read[0])
@@ -183,7 +216,7 @@ class CountTask:
     folder: str
     scans: int
     most: float
-    options: DecontaminateOptions
+    options: Decontaminate
 
     def __str__(self) -> str:
         return "the n-grams"
@@ -224,7 +257,7 @@ def count(task: CountTask) -> list[tuple[int, int]]:
 
 
 def _able(
-    questions: Arrays, lengths: Ints, pieces: npt.NDArray[np.bool_], options: DecontaminateOptions
+    questions: Arrays, lengths: Ints, pieces: npt.NDArray[np.bool_], options: Decontaminate
 ) -> npt.NDArray[np.bool_]:
     """Return which questions can be found by these pieces, bool[questions]: the rules of `_leaks`."""
     owners, stems, count = questions["owners"], questions["stems"] == 1, len(questions["benchmark"])
@@ -252,7 +285,7 @@ class FinishTask:
     @property
     def out(self) -> str:
         """Path of the attribute file below the dataset's root."""
-        return self.scan.file.attributes(self.scan.options.name, self.scan.options.documents_folder)
+        return self.scan.file.attributes(self.scan.options.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,20 +321,20 @@ def finish(task: FinishTask) -> Finished:
     done = read_marker(store, marker)
     if done is not None and files.exists(task.out) and files.stat(task.out).size == done["size"]:
         return Finished(**done)
-    questions, found = read_arrays(store, "index"), read_arrays(store, f"scan-{scan_.number:06d}")
+    questions, matches = read_arrays(store, "index"), read_arrays(store, f"scan-{scan_.number:06d}")
     common = read_arrays(store, "common")["common"]
     by_row: dict[int, list[_Leak]] = {}
-    for leak in _leaks(questions, found, common, scan_.options):
+    for leak in _leaks(questions, matches, common, scan_.options):
         by_row.setdefault(leak.row, []).append(leak)
     marked = {(row, leak.question) for row, leaks in by_row.items() for leak in leaks}
-    whole = _leaks(questions, found, np.empty(0, np.int64), scan_.options)
+    whole = _leaks(questions, matches, np.empty(0, np.int64), scan_.options)
     hidden = Counter(question for _, question in {(leak.row, leak.question) for leak in whole} - marked)
     written, name = list[str](), scan_.options.name
     key, answers = orjson.dumps(name), orjson.dumps(f"{name}_answered")
     with write_lines(files, task.out, hashed=written.append) as append:
         begin = 0
-        for row, end in enumerate(found["id_ends"].tolist()):
-            own = found["ids"][begin:end].tobytes()
+        for row, end in enumerate(matches["id_ends"].tolist()):
+            own = matches["ids"][begin:end].tobytes()
             begin = end
             leaks = by_row.get(row, ())
             spans = orjson.dumps([[leak.begin, leak.end, leak.share / 10_000] for leak in leaks])
@@ -316,10 +349,10 @@ def finish(task: FinishTask) -> Finished:
             documents[int(questions["benchmark"][leak.question])].add(row)
         for number in {leak.question for leak in leaks}:
             best = max((leak for leak in leaks if leak.question == number), key=lambda leak: leak.share)
-            excerpt = piece_of(found["excerpts"], found["excerpt_ends"], best.match).decode()
-            one = leaked.setdefault(number, [number, 0, 0, row, best.share, excerpt])
-            one[1] += 1
-            one[2] += any(leak.answered for leak in leaks if leak.question == number)
+            excerpt = piece_of(matches["excerpts"], matches["excerpt_ends"], best.match).decode()
+            counts = leaked.setdefault(number, [number, 0, 0, row, best.share, excerpt])
+            counts[1] += 1
+            counts[2] += any(leak.answered for leak in leaks if leak.question == number)
     finished = Finished(
         rows=task.scanned.rows,
         ids=task.scanned.ids,
@@ -327,12 +360,12 @@ def finish(task: FinishTask) -> Finished:
         flagged=len(by_row),
         matches=sum(len({leak.question for leak in leaks}) for leaks in by_row.values()),
         documents=[len(rows) for rows in documents],
-        hidden=[list(one) for one in sorted(hidden.items())],
+        hidden=[list(pair) for pair in sorted(hidden.items())],
         leaked=[leaked[number] for number in sorted(leaked)],
         size=files.stat(task.out).size,
         xxh3=written[0],
     )
-    write_marker(store, marker, {one.name: getattr(finished, one.name) for one in fields(finished)})
+    write_marker(store, marker, {field.name: getattr(finished, field.name) for field in fields(finished)})
     return finished
 
 
@@ -349,37 +382,37 @@ class _Leak:
     match: int
 
 
-def _leaks(questions: Arrays, found: Arrays, common: Ints, options: DecontaminateOptions) -> list[_Leak]:
+def _leaks(questions: Arrays, matches: Arrays, common: Ints, options: Decontaminate) -> list[_Leak]:
     """Return the questions in the documents of a file, by row and place."""
     sizes = np.diff(questions["ends"], prepend=0)
-    rare = ~np.isin(found["grams"], common)
-    counts = np.diff(np.append(0, np.cumsum(rare))[found["gram_ends"]], prepend=0)
-    lengths = sizes[found["pieces"]]
+    rare = ~np.isin(matches["grams"], common)
+    counts = np.diff(np.append(0, np.cumsum(rare))[matches["gram_ends"]], prepend=0)
+    lengths = sizes[matches["pieces"]]
     evident = np.flatnonzero(counts >= needed(lengths))
-    owners = questions["owners"][found["pieces"]]
+    owners = questions["owners"][matches["pieces"]]
     totals = np.bincount(questions["owners"], weights=sizes, minlength=len(questions["benchmark"]))
     groups: dict[tuple[int, int], list[int]] = {}
     for at in evident.tolist():
-        groups.setdefault((int(found["rows"][at]), int(owners[at])), []).append(at)
+        groups.setdefault((int(matches["rows"][at]), int(owners[at])), []).append(at)
     leaks = []
     for (row, question), own in groups.items():
-        stems = [at for at in own if questions["stems"][found["pieces"][at]]]
+        stems = [at for at in own if questions["stems"][matches["pieces"][at]]]
         total = float(totals[question])
         enough = [at for at in stems if lengths[at] >= 2 * options.ngram or lengths[at] == total]
         for at in enough:
-            leaks.append(_leak(found, row, question, [at], int(found["shares"][at])))
+            leaks.append(_leak(matches, row, question, [at], int(matches["shares"][at])))
         if not enough:
-            best = {int(found["pieces"][at]): at for at in sorted(own, key=lambda at: int(found["shares"][at]))}
-            words = sum(float(lengths[at]) * int(found["shares"][at]) for at in best.values())
-            words += 10_000.0 * max(int(found["beside"][at]) for at in own)
+            best = {int(matches["pieces"][at]): at for at in sorted(own, key=lambda at: int(matches["shares"][at]))}
+            words = sum(float(lengths[at]) * int(matches["shares"][at]) for at in best.values())
+            words += 10_000.0 * max(int(matches["beside"][at]) for at in own)
             if words >= options.threshold * 10_000 * total:
-                leaks.append(_leak(found, row, question, sorted(best.values()), round(words / total)))
+                leaks.append(_leak(matches, row, question, sorted(best.values()), round(words / total)))
     return sorted(leaks, key=lambda leak: (leak.row, leak.begin, leak.end, leak.question))
 
 
-def _leak(found: Arrays, row: int, question: int, own: Sequence[int], share: int) -> _Leak:
-    begin, end = min(int(found["begins"][at]) for at in own), max(int(found["ends"][at]) for at in own)
-    return _Leak(row, question, share, begin, end, any(bool(found["answered"][at]) for at in own), own[0])
+def _leak(matches: Arrays, row: int, question: int, own: Sequence[int], share: int) -> _Leak:
+    begin, end = min(int(matches["begins"][at]) for at in own), max(int(matches["ends"][at]) for at in own)
+    return _Leak(row, question, share, begin, end, any(bool(matches["answered"][at]) for at in own), own[0])
 
 
 @verb(Decontaminate)
@@ -394,35 +427,37 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
         ConfigError: Options are invalid, or there is no field with questions.
         DataError: A row is invalid.
     """
-    options = DecontaminateOptions(
-        name=given.name,
-        threshold=given.threshold,
-        ngram=given.ngram,
-        common=given.common,
-        fields=dict(given.fields or {}),
-    )
+    options = replace(given, documents=(), against=())
     documents, allow_empty = paths_of(given.documents), given.allow_empty
     report = DecontaminateReport(options.name)
     benchmarks = find_documents(paths_of(given.against)).files
     if not benchmarks:
         raise ConfigError("no benchmark was given", kind="missing-option", fix="Pass questions with --against.")
-    files = find_in_datasets(
-        documents, report.warnings, options.documents_folder, allow_missing=allow_empty, id=given.id
-    )
+    files = find_in_datasets(documents, report.warnings, DOCUMENTS, allow_missing=allow_empty, id=given.id)
+    places = {file.store().locate(file.path) for file in benchmarks}
+    if both := [file.name for file in files if file.store().locate(file.path) in places]:
+        number = "1 file is" if len(both) == 1 else f"{len(both):,} files are"
+        shown = ", ".join(both[:3]) + (", ..." if len(both) > 3 else "")
+        report.warnings.append(
+            f"{number} among the benchmarks and the documents, where all of the questions are found: {shown}."
+            " Remove them with the filter, or leave them out of the documents"
+        )
     identities = [[file.identity for file in files], [file.identity for file in benchmarks]]
     run_print = fingerprint(*identities, options.as_dict())
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "decontaminate", "run": run_print}
-    done = restore(report, files, options.documents_folder, run_print)
+    done = restore(report, files, DOCUMENTS, run_print)
+    again = [] if done else _grown(files, benchmarks, options.name)
     refuse = partial(refuse_empty, file=f"attributes/{options.name}", allow=allow_empty)
 
     def plan(dry: DryRun) -> None:
         if done:
             return
+        report.warnings += again
         foresee(target)
         for file in benchmarks:
-            next(read_questions(file, options.fields), None)
-        plan_set(dry, files, options.name, options.documents_folder)
+            next(read_questions(file, options.fields or {}), None)
+        plan_set(dry, files, options.name, DOCUMENTS)
         rows = read_first(dry, files, _count_rows, fields=("id", "text"))
         if rows is not None:
             refuse(rows, rows)
@@ -436,10 +471,32 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
                 folder = f"{work.folder}/leaks-{run_print}"
                 _run(files, benchmarks, options, folder, run_print, given.workers, given.progress, report)
                 work.finish()
+            report.warnings += again  # of this run only, so the manifest does not have it
         refuse(report.documents, report.documents)
 
     perform(plan, execute)
     return report
+
+
+def _grown(files: Sequence[DocumentFile], benchmarks: Sequence[DocumentFile], name: str) -> list[str]:
+    """Return a warning if an earlier run looked for some of these benchmarks in the files, and wrote the same set."""
+    names, same = set(benchmark_names(benchmarks)), list[str]()
+    for root, own in by_folder(files).items():
+        manifest = read_manifest(open_store(root or "."), name) or {}
+        report, entries = manifest.get("report"), manifest.get("files", {}).values()
+        known = {one["documents"]["path"] for one in entries if isinstance(one.get("documents"), dict)}
+        if isinstance(report, dict) and any(file.path in known for file in own):
+            same += [one["benchmark"] for one in report.get("benchmarks", ())]
+    old = names.intersection(same)
+    if not old or names <= set(same):
+        return []
+    new = sorted(names.difference(same))
+    shown = ", ".join(new[:3]) + (", ..." if len(new) > 3 else "")
+    return [
+        f"{len(old):,} of {len(names):,} benchmarks are those of an earlier run into {name!r}, and are looked for"
+        f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both"
+        " sets in the filter"
+    ]
 
 
 def _count_rows(file: DocumentFile, lines: bytes) -> int:
@@ -452,7 +509,7 @@ def _count_rows(file: DocumentFile, lines: bytes) -> int:
 def _run(
     files: list[DocumentFile],
     benchmarks: list[DocumentFile],
-    options: DecontaminateOptions,
+    options: Decontaminate,
     folder: str,
     run_print: str,
     workers: int | None,
@@ -476,20 +533,20 @@ def _run(
         scanned = run_largest_first(
             scan, scans, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=stage("scanning")
         )
-    documents = sum(one.rows for one in scanned)
+    documents = sum(file.rows for file in scanned)
     most = max(LEAST_COMMON, options.common * documents)
     lost = alone(count, CountTask(folder, len(scans), most, options), "counting")
-    names = tuple(one.name for one in counted)
-    tasks = [FinishTask(task, names, one) for task, one in zip(scans, scanned, strict=True)]
+    names = tuple(benchmark.name for benchmark in counted)
+    tasks = [FinishTask(task, names, result) for task, result in zip(scans, scanned, strict=True)]
     with Progress.of_files("writing", sizes, progress) as bar:
         results = run_largest_first(
             finish, tasks, sizes, workers=workers, progress=bar, preload=_PRELOAD, where=stage("writing", last=True)
         )
     _fill(report, read_arrays(store, "index"), counted, lost, files, results)
-    entries = [entry(one, one.flagged, one.matches) for one in results]
+    entries = [entry(result, result.flagged, result.matches) for result in results]
     manifest = {"verb": "decontaminate", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     manifest["questions"] = _texts(files, read_arrays(store, "index"), names, results, options.name)
-    record(files, entries, options.name, options.documents_folder, manifest)
+    record(files, entries, options.name, DOCUMENTS, manifest)
 
 
 def _texts(
@@ -499,7 +556,7 @@ def _texts(
     texts = dict[str, str]()
     for root in by_folder(files):
         texts.update((read_manifest(open_store(root or "."), name) or {}).get("questions", {}))
-    for question in sorted({number for one in results for number, *_ in one.leaked}):
+    for question in sorted({number for result in results for number, *_ in result.leaked}):
         text = piece_of(questions["texts"], questions["text_ends"], question).decode()
         texts[question_name(questions, question, names)] = text
     return texts
@@ -514,14 +571,17 @@ def _fill(
     results: Sequence[Finished],
 ) -> None:
     """Fill the report."""
-    report.files, report.documents = len(files), sum(one.rows for one in results)
-    report.flagged, report.matches = sum(one.flagged for one in results), sum(one.matches for one in results)
+    report.files, report.documents = len(files), sum(result.rows for result in results)
+    report.flagged, report.matches = (
+        sum(result.flagged for result in results),
+        sum(result.matches for result in results),
+    )
     leaked: dict[int, list[Any]] = {}
     hidden = Counter[int]()
-    for file, one in zip(files, results, strict=True):
-        for number, documents in one.hidden:
+    for file, finished in zip(files, results, strict=True):
+        for number, documents in finished.hidden:
             hidden[number] += documents
-        for number, documents, answered, row, share, excerpt in one.leaked:
+        for number, documents, answered, row, share, excerpt in finished.leaked:
             known = leaked.setdefault(number, [0, 0, file.name, row + 1, share, excerpt])
             known[0] += documents
             known[1] += answered
@@ -555,7 +615,7 @@ def _fill(
                 "common": common,
                 "leaked": len(own),
                 "with_answer": sum(leaked[question][1] > 0 for question in own),
-                "documents": sum(one.documents[number] for one in results),
+                "documents": sum(result.documents[number] for result in results),
                 "examples": examples,
                 "unmarked": len(unmarked),
                 "unmarked_examples": [
@@ -564,7 +624,13 @@ def _fill(
                 ],
             }
         )
-    missed = sum(one["empty"] + one["short"] + one["common"] for one in report.benchmarks)
+    missed = sum(benchmark["empty"] + benchmark["short"] + benchmark["common"] for benchmark in report.benchmarks)
+    repeated = sum(one.repeated for one in counted)
+    if repeated:
+        report.warnings.append(
+            f"{repeated:,} {'question has' if repeated == 1 else 'questions have'} the id of one before in the same"
+            " benchmark, and the line in their names. Name another field with '--fields id=FIELD' to avoid that"
+        )
     if missed:
         noun = "question" if missed == 1 else "questions"
         report.warnings.append(

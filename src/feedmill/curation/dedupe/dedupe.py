@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from feedmill.curation.dedupe.filters import BloomOptions
 from feedmill.curation.dedupe.job import DedupeReport, find_duplicates
 from feedmill.curation.options import SUBSTRINGS, UNITS, Dedupe
 from feedmill.errors import ConfigError
@@ -40,14 +39,10 @@ def dedupe(options: Dedupe) -> DedupeReport:
                     else "Remove one of them."
                 )
                 raise ConfigError(f"--{option} cannot be combined with --by {SUBSTRINGS}", fix=fix)
-    bloom, items = options.bloom, options.items
-    if not isinstance(bloom, str) and (items or options.read_only or options.false_positives is not None):
+    if options.bloom is None and (options.items or options.read_only or options.false_positives is not None):
         raise ConfigError(
             "--items, --false-positives and --read-only require a Bloom filter", fix="Pass its file with --bloom."
         )
-    if items and options.read_only:
+    if options.items and options.read_only:
         raise ConfigError("--items requires a new filter, and --read-only an existing one", fix="Use one of them.")
-    if isinstance(bloom, str):
-        errors = 1e-6 if options.false_positives is None else options.false_positives
-        bloom = BloomOptions(file=bloom, read_only=options.read_only, items=items, false_positives=errors)
-    return find_duplicates(options, bloom=bloom)
+    return find_duplicates(options)

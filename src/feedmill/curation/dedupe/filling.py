@@ -17,7 +17,7 @@ import numpy.typing as npt
 from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.blocks import Block
 from feedmill.curation.dedupe.exact import KERNELS, render_all
-from feedmill.curation.dedupe.filters import BloomOptions, open_filter
+from feedmill.curation.dedupe.filters import open_filter
 from feedmill.curation.dedupe.segments import (
     Answers,
     Bools,
@@ -39,9 +39,9 @@ from feedmill.curation.dedupe.units import EMPTY_LIST, Units
 from feedmill.curation.dedupe.work import get_marker, is_there, put_marker
 from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.formats.bloom import BloomFilter, read_bloom_head, write_bloom
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.run import run, run_largest_first
 from feedmill.kernels.hashing import ahash
 from feedmill.storage import LocalStore, Store, open_store
 
@@ -81,7 +81,6 @@ def find_by_stages(
     place: Store,
     store: LocalStore,
     name: str,
-    settings: BloomOptions,
     digest: str | None,
     *,
     workers: int | None = None,
@@ -94,7 +93,8 @@ def find_by_stages(
         store, name: Where the filter is.
         digest: Hash of the filter; None if it does not exist.
     """
-    shape = _shape(store, name, settings)
+    options = tasks[0].options
+    shape = _shape(store, name, options)
     prints = [_name(task, shape) for task in tasks]
     files = [task.file.size for task in tasks]
     preload = (*KERNELS, "feedmill.curation.dedupe.filling")
@@ -103,9 +103,9 @@ def find_by_stages(
         scanned = run_largest_first(
             scan, tasks, files, workers=workers, progress=bar, preload=preload, where=where, policy=Policy(shared=shape)
         )
-    whole = fingerprint(prints, digest, settings.read_only)
+    whole = fingerprint(prints, digest, options.read_only)
     write_names(tasks[0].work, whole, prints)
-    task = FillTask(tasks[0].work, whole, len(tasks), store.root, name, settings)
+    task = FillTask(tasks[0].work, whole, len(tasks), store.root, name, options)
     with Progress("filling", 1, "filters", progress) as bar:
         where = Where("filling", whole, place, last=False)
         (fill,) = run(fill_filter, [task], workers=workers, progress=bar, preload=preload, where=where)
@@ -114,10 +114,10 @@ def find_by_stages(
     return Filled([one for one in done if one is not None], len(shape.seeds), fill, task.path)
 
 
-def _shape(store: Store, name: str, settings: BloomOptions) -> Shape:
+def _shape(store: Store, name: str, options: Dedupe) -> Shape:
     if store.exists(name):
         return Shape(*read_bloom_head(store, name))
-    bloom = open_filter(store, name, settings)  # its words take no memory until they are filled
+    bloom = open_filter(store, name, options)  # its words take no memory until they are filled
     return Shape(bloom.seeds, len(bloom.words))
 
 
@@ -176,7 +176,7 @@ class FillTask:
     files: int
     folder: str
     name: str
-    settings: BloomOptions
+    options: Dedupe
 
     def __str__(self) -> str:
         return f"the filter {self.folder}/{self.name}"
@@ -193,7 +193,7 @@ def fill_filter(task: FillTask) -> float:
     finished = get_marker(marker)
     if finished is not None and is_there(answers) and is_there(task.path):
         return float(finished["fill"])
-    bloom = open_filter(open_store(task.folder), task.name, task.settings)
+    bloom = open_filter(open_store(task.folder), task.name, task.options)
     shape = Shape(bloom.seeds, len(bloom.words))
     sizes = [int(totals(name, 1)[1]) for name in read_names(task.work, task.whole)]
     write_answers(answers, sizes, _asked(task, bloom, shape, sizes))
@@ -212,5 +212,5 @@ def _asked(task: FillTask, bloom: BloomFilter, shape: Shape, sizes: Sequence[int
             read_keys(name, np.array([[low, low + len(stored)]]), stored)
             bits, seen = stored.astype(np.uint64, copy=False), np.empty(len(stored), np.bool_)
             wanted = np.ones(len(stored), np.bool_)
-            ahash.look_up(bloom.words, bits, wanted, task.settings.read_only, seen)
+            ahash.look_up(bloom.words, bits, wanted, task.options.read_only, seen)
             yield seen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from feedmill.curation.options import Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom
@@ -16,31 +16,8 @@ PATIENCE = 3.0
 """Seconds for which a part of a job array waits for a run that publishes the filter."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BloomOptions:
-    """Options of the Bloom filter.
-
-    Args:
-        file: Path of the filter.
-        read_only: Do not add keys to the filter.
-        size, items, false_positives, most_hashes: Size of a new filter; see `feedmill.formats.bloom.new_bloom`.
-        file_partition: Partition the files as well as the keys.
-        always_redo: Repeat the run even if manifests record it, as Dolma does; documents that the filter has seen then
-            count as duplicates.
-    """
-
-    file: str
-    read_only: bool = False
-    size: int = 0
-    items: int = 0
-    false_positives: float = 0.0
-    most_hashes: int | None = MOST_HASHES
-    file_partition: bool = False
-    always_redo: bool = False
-
-
 @contextlib.contextmanager
-def filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> Iterator[None]:
+def filter_in_place(store: LocalStore, name: str, options: Dedupe) -> Iterator[None]:
     """Hold the filter's lock, after publishing the filter that a killed run had filled.
 
     Parts of a job array share the lock: none of them publishes a filter.
@@ -48,28 +25,28 @@ def filter_in_place(store: LocalStore, name: str, settings: BloomOptions) -> Ite
     with contextlib.ExitStack() as stack:
         busy, lock = "another process is writing this filter", f"{name}.feedmill-lock"
         if not is_alone() and not store.exists(next_name(name)):
-            stack.enter_context(store.lock(lock, what=busy, file=settings.file, patience=PATIENCE, shared=True))
-        elif not settings.read_only or store.exists(next_name(name)):
+            stack.enter_context(store.lock(lock, what=busy, file=options.bloom, patience=PATIENCE, shared=True))
+        elif not options.read_only or store.exists(next_name(name)):
             try:
-                stack.enter_context(store.exclusive(lock, what=busy, file=settings.file))
+                stack.enter_context(store.exclusive(lock, what=busy, file=options.bloom))
                 complete(store, name)
             except FeedmillError:
-                if not settings.read_only:  # a read-only run can use the filter as it is
+                if not options.read_only:  # a read-only run can use the filter as it is
                     raise
         yield
 
 
-def open_filter(store: Store, name: str, settings: BloomOptions) -> BloomFilter:
+def open_filter(store: Store, name: str, options: Dedupe) -> BloomFilter:
     """Read the filter, or return a new one."""
     if store.exists(name):
         return read_bloom(store, name)
-    if settings.read_only and not settings.items:
+    if options.read_only and not options.items:
         raise NotFound("Bloom filter not found", file=store.locate(name), fix="Check the path.")
     return new_bloom(
-        size=settings.size,
-        items=settings.items,
-        false_positives=settings.false_positives,
-        most=settings.most_hashes,
+        size=options.bloom_size,
+        items=options.items,
+        false_positives=options.false_positives or 0.0,
+        most=None if options.defects else MOST_HASHES,
         seed=0,
     )
 

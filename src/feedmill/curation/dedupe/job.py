@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, set_store
-from feedmill.curation.dedupe.filters import BloomOptions, complete, filter_in_place, next_name, open_filter
+from feedmill.curation.dedupe.filters import complete, filter_in_place, next_name, open_filter
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
@@ -55,7 +55,6 @@ class DedupeReport(JobReport):
 def find_duplicates(
     options: Dedupe,
     *,
-    bloom: BloomOptions | None = None,
     compression: tuple[str | None, str | None] = (None, None),
 ) -> DedupeReport:
     """Write an attribute set that marks every document, paragraph or substring that occurs earlier in the input.
@@ -64,8 +63,8 @@ def find_duplicates(
     remaining work.
 
     Args:
-        options: Those of the verb. Workers are processes; with a Bloom filter, threads.
-        bloom: Look keys up in this Bloom filter. Default: Compare 128-bit hashes, with practically no false positives.
+        options: Those of the verb. Workers are processes; with a Bloom filter, threads. Without one, 128-bit hashes are
+            compared, with practically no false positives.
         compression: Compression of inputs and outputs (``"gz"``, ``"zst"``, ``""``). None: By the names of the files.
 
     Raises:
@@ -78,7 +77,8 @@ def find_duplicates(
     workers, allow, of_tasks = options.workers, options.allow_empty, options.settled()
     if workers is not None and workers < 1:
         raise ConfigError(f"the number of workers must be 1 or more, not {workers}", fix="Use 1 or more.")
-    if bloom is not None and options.memory is not None:
+    bloom = options.bloom is not None
+    if bloom and options.memory is not None:
         raise ConfigError(
             "--memory cannot be combined with a Bloom filter, which is in memory as a whole",
             kind="bad-option",
@@ -92,15 +92,15 @@ def find_duplicates(
     find = partial(find_once, exact=options.defects, allow_missing=allow, id=options.id)
     files = in_datasets(find(paths_of(options.documents), report.warnings), options.documents_folder)
     known = _references(options.against, find, report.warnings) if options.against else []
-    if bloom is not None and bloom.file_partition:
+    if bloom and options.file_partition:
         from feedmill.curation.dedupe.bloomed import mine
 
         files = [file for file in files if mine(file.name, options.partitions, options.partition)]
-    if bloom is not None and known:
+    if bloom and known:
         raise ConfigError("a Bloom filter cannot be combined with 'against'", fix="Use one of them.")
-    if bloom is None and options.partitions > 1:
+    if not bloom and options.partitions > 1:
         raise ConfigError("partitions require a Bloom filter", fix="Remove them: exact runs need no partitions.")
-    job = (_Exact if bloom is None else _Bloomed)(files, known, of_tasks, bloom, compression, report)
+    job = (_Bloomed if bloom else _Exact)(files, known, of_tasks, compression, report)
     perform(job.plan, job.execute)
     return report
 
@@ -131,19 +131,17 @@ class _Exact:
 
     Attributes:
         options: Those of tasks, see `Dedupe.settled`.
-        bloom: The Bloom filter of a `_Bloomed` run.
     """
 
     files: list[DocumentFile]
     known: list[DocumentFile]
     options: Dedupe
-    bloom: BloomOptions | None
     compression: tuple[str | None, str | None]
     report: DedupeReport
 
     def __post_init__(self) -> None:
-        bloom, identities = self.bloom, [[file.identity for file in files] for files in (self.known, self.files)]
-        of_filter = [bloom.file, bloom.read_only, bloom.file_partition] if bloom is not None else None
+        options, identities = self.options, [[file.identity for file in files] for files in (self.known, self.files)]
+        of_filter = None if options.bloom is None else [options.bloom, options.read_only, options.file_partition]
         self.run = fingerprint(*identities, self.options.as_dict(), list(self.compression), of_filter)
         self.identity = {"verb": "dedupe", "run": self.run}
         self.target = set_store(self.files[0].store(), self.options.name)
@@ -233,9 +231,8 @@ class _Bloomed(_Exact):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        assert self.bloom is not None
-        folder, self.name = split_url(self.bloom.file)
-        self.settings, store = self.bloom, open_store(folder)
+        folder, self.name = split_url(self.options.bloom or "")
+        store = open_store(folder)
         if not isinstance(store, LocalStore):
             where = store.locate(self.name)
             raise ConfigError("a Bloom filter must be on a local disk", file=where, fix="Use a local path.")
@@ -245,14 +242,14 @@ class _Bloomed(_Exact):
         """Add the attributes and the filter to a dry run."""
         if self._is_done():
             return self.refuse_empty()
-        bloom = open_filter(self.store, self.name, self.settings)
+        bloom = open_filter(self.store, self.name, self.options)
         self.plan_attributes(dry)
-        if not (self.settings.read_only and self.store.exists(self.name)):
+        if not (self.options.read_only and self.store.exists(self.name)):
             dry.writes(self.store, self.name, 8 * len(bloom.words))
 
     def execute(self) -> None:
         """Write the attributes, and publish the filter with them, unless an earlier run did."""
-        with filter_in_place(self.store, self.name, self.settings):
+        with filter_in_place(self.store, self.name, self.options):
             if self._is_done():
                 tidy(self.target, identity=self.identity)
             else:
@@ -260,13 +257,13 @@ class _Bloomed(_Exact):
         self.refuse_empty()
 
     def _run(self) -> None:
-        options, settings, store, name = self.options, self.settings, self.store, self.name
+        options, store, name = self.options, self.store, self.name
         if current() is None and Journal(self.target).job is None:  # else finish, or clear, what an engine began
             from feedmill.curation.dedupe.bloomed import find_bloomed  # loads compiled code
 
-            bloom, threads = open_filter(store, name, settings), options.workers
+            bloom, threads = open_filter(store, name, options), options.workers
             tasks = [DedupeTask(n, file, options, "", *self.compression) for n, file in enumerate(self.files)]
-            read_only, progress = settings.read_only, options.progress
+            read_only, progress = options.read_only, options.progress
             results = find_bloomed(tasks, bloom, read_only=read_only, threads=threads, progress=progress)
             self.report.hashes, self.report.fill = len(bloom.seeds), bloom.fill
             self._publish(results, partial(write_bloom, bloom=bloom))
@@ -281,7 +278,7 @@ class _Bloomed(_Exact):
             ]
             digest = digest_of(store, name) if store.exists(name) else None
             run: dict[str, Any] = {"workers": options.workers, "progress": options.progress}
-            filled = find_by_stages(tasks, work.scratch, store, name, settings, digest, **run)
+            filled = find_by_stages(tasks, work.scratch, store, name, digest, **run)
             self.report.hashes, self.report.fill = filled.hashes, filled.fill
             self._publish(filled.files, partial(_copy, filled.path))
             work.finish()
@@ -289,7 +286,7 @@ class _Bloomed(_Exact):
     def _publish(self, results: list[Finished], write: Callable[[Store, str], None]) -> None:
         """Record the attributes, and publish the filter that `write` writes under a name of a store."""
         store, name = self.store, self.name
-        if self.settings.read_only and store.exists(name):
+        if self.options.read_only and store.exists(name):
             self.record(results, digest_of(store, name))
             return
         # The filled filter keeps another name until the manifest records the attributes. If the run is killed before
@@ -299,7 +296,7 @@ class _Bloomed(_Exact):
         complete(store, name, committed=True)
 
     def _is_done(self) -> bool:
-        known = not self.settings.always_redo and self.store.exists(self.name)
+        known = not self.options.defects and self.store.exists(self.name)
         return known and self.is_done(digest_of(self.store, self.name))
 
 

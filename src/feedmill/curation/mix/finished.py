@@ -1,4 +1,4 @@
-"""Records of finished outputs of a filter: a small JSON file for each, in a `RecordFolder`."""
+"""Which outputs of a filter are finished: a small JSON file for each, in a `RecordFolder`."""
 
 from __future__ import annotations
 

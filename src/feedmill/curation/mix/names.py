@@ -54,13 +54,13 @@ class Seen(NamedTuple):
 
 def named(stream: Stream) -> dict[str, str]:
     """Return the attributes that the rules of a stream name, each with the first expression that names it."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for text, syntax in expressions(stream):
         for name in named_below(text, ATTRIBUTES, jq=syntax == JQ):
-            found.setdefault(name, text)
+            files.setdefault(name, text)
     for text in stream.keep:
-        found.setdefault(Limit.parse(text).key, text)
-    return found
+        files.setdefault(Limit.parse(text).key, text)
+    return files
 
 
 def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
@@ -94,17 +94,17 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     if not missing:
         return []
     sets = {attribute: _declared(files[0], attribute) for attribute in stream.attributes}
-    declared = {name for name in missing if any(one is not None and one.has(name) for one in sets.values())}
-    seen, bare = set[str](), {one for one, says in sets.items() if says is None}
+    declared = {name for name in missing if any(said is not None and said.has(name) for said in sets.values())}
+    seen, bare = set[str](), {name for name, says in sets.items() if says is None}
     if missing - declared:
         with Progress("looking for attributes", len(files), "files", progress) as bar:
-            for found in run(look, [_sought(stream, file, missing) for file in files], workers=workers, progress=bar):
-                seen |= found.names
-                bare &= found.bare
+            for looked in run(look, [_sought(stream, file, missing) for file in files], workers=workers, progress=bar):
+                seen |= looked.names
+                bare &= looked.bare
     unknown = [name for name in wanted if name in missing - declared - seen and not _sparse(name, seen)]
     if unknown and not bare:  # a set without record and attributes can be one of duplicates that found none
-        for one in sets.values():
-            seen |= one.names if one is not None else frozenset()
+        for keys in sets.values():
+            seen |= keys.names if keys is not None else frozenset()
         ends = {*seen, *(rest for name in seen if (rest := name.partition("__")[2]))}
         near = {name: suggestion(name, sorted(ends), most=3, cutoff=0.75) for name in unknown}
         # Documents with attributes of their own may lack one: filters written for Dolma test for that.
@@ -112,7 +112,7 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
         for name in unknown:
             if stream.attributes or near[name] or name in short:
                 tagger = _tagger(name)
-                if tagger is not None and not any(f"{tagger}__" in one for one in seen):
+                if tagger is not None and not any(f"{tagger}__" in name for name in seen):
                     raise _untagged(stream, [_tagger(other) for other in unknown], name, wanted[name])
                 raise _unknown(stream, name, wanted[name], near[name], seen)
     return sorted(missing - seen)
@@ -127,7 +127,7 @@ def look(sought: Sought) -> Seen:
 
     The search stops when all names are found.
     """
-    store, found, bare = sought.file.store(), set[str](), set[str]()
+    store, names, bare = sought.file.store(), set[str](), set[str]()
     paths = {name: sought.file.attributes(name) for name in sought.sets}
     for name, path in [*paths.items(), ("", sought.file.path)]:
         if name and not store.exists(path):
@@ -142,12 +142,12 @@ def look(sought: Sought) -> Seen:
         for lines in islice(blocks, sought.blocks):
             for keys in _names(lines):
                 here.update(keys)
-            if sought.names <= found | here:
-                return Seen(frozenset(found | here), frozenset())
-        found |= here
+            if sought.names <= names | here:
+                return Seen(frozenset(names | here), frozenset())
+        names |= here
         if name and not here:
             bare.add(name)
-    return Seen(frozenset(found), frozenset(bare))
+    return Seen(frozenset(names), frozenset(bare))
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -223,8 +223,8 @@ def kinds(tagger: str) -> tuple[str, ...] | None:
     ):
         return None
     made = registry.create(tagger)
-    found = made.tag(Batch([RowWithMetadata("", "", metadata={})])).kinds
-    return tuple(attribute_name("", "x", kind).removeprefix("x__") for kind in found)
+    kinds_of_spans = made.tag(Batch([RowWithMetadata("", "", metadata={})])).kinds
+    return tuple(attribute_name("", "x", kind).removeprefix("x__") for kind in kinds_of_spans)
 
 
 def _tagger(attribute: str) -> str | None:

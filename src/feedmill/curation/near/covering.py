@@ -198,7 +198,7 @@ def _open_pairs(task: CheckTask, view: View, edges: Pairs) -> Pairs:
     order, settled = order_of(view, task.join.keep), Settled(task.graph, view, task.round)
     before, after = order.places(edges[:, 0]), order.places(edges[:, 1])
     open_ = (settled.covers(before) != before) | (settled.covers(after) == after)
-    found = [np.empty((0, 2), np.int64)]
+    chunks = [np.empty((0, 2), np.int64)]
     for members, pairs, equal in join.again(view, task.join, np.unique(edges[open_, 1]), order):
         places = order.places(members)
         covers = settled.covers(places)
@@ -206,8 +206,8 @@ def _open_pairs(task: CheckTask, view: View, edges: Pairs) -> Pairs:
         kept &= ~join.removed_before(view, members)
         i, j = pairs[:, 0], pairs[:, 1]
         wanted = pairs[~equal & kept[i] & (kept[j] | (places[i] < covers[j]))]
-        found.append(join.covered_pairs(view, members, wanted, np.zeros(len(members), np.uint8), task.join.threshold))
-    return np.concatenate(found)
+        chunks.append(join.covered_pairs(view, members, wanted, np.zeros(len(members), np.uint8), task.join.threshold))
+    return np.concatenate(chunks)
 
 
 class Decided(NamedTuple):
@@ -268,8 +268,8 @@ def decide(task: DecideTask) -> Decided:
     covered, covering = _turned(graph)
     low, high = graph.ranges.of(task.part)
     counts = np.zeros(high - low, np.int64)
-    for some in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
-        heads, times = np.unique(some[:, 0], return_counts=True)
+    for own in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
+        heads, times = np.unique(own[:, 0], return_counts=True)
         counts[heads - low] += times
     heads = np.flatnonzero(counts)
     sizes = counts[heads] + 1
@@ -283,12 +283,12 @@ def decide(task: DecideTask) -> Decided:
             by_number = np.argsort(members)
             kept = kept[by_number]
             write_arrays(view.store, path, {"members": members[by_number], "roots": kept, "kept": kept})
-    largest = [(one, list[int]()) for one in labels.largest(heads, sizes, heads)]
-    shown = np.array([one.head for one, _ in largest], np.int64)
-    for some in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
-        some = some[np.isin(some[:, 0], shown)]
-        for one, documents in largest:
-            documents[:] = sorted([*documents, *some[some[:, 0] == one.head, 1].tolist()])[: labels.EXAMPLES]
+    largest = [(cluster, list[int]()) for cluster in labels.largest(heads, sizes, heads)]
+    shown = np.array([cluster.head for cluster, _ in largest], np.int64)
+    for own in read_pairs(view.store, covering, 0, task.covering, task.part, graph.chunk):
+        own = own[np.isin(own[:, 0], shown)]
+        for shown_cluster, documents in largest:
+            documents[:] = sorted([*documents, *own[own[:, 0] == shown_cluster.head, 1].tolist()])[: labels.EXAMPLES]
     return Decided(labels.count_sizes(sizes), largest)
 
 
@@ -316,19 +316,21 @@ def cover(joins: Sequence[join.JoinTask], pairs: int, keep: Keep, stage: Stage) 
         for _ in stage(settle, [SettleTask(graph, tuple(runs))], f"settling round {number}"):
             pass
         checks = [CheckTask(graph, task, number, tuple(rounds)) for task in joins]
-        found = list(stage(check, checks, f"checking round {number}"))
-        sources = [task.path(number) for task, new in zip(checks, found, strict=True) if new]
+        checked = list(stage(check, checks, f"checking round {number}"))
+        sources = [task.path(number) for task, new in zip(checks, checked, strict=True) if new]
         rounds.append(number)
     new = range(graph.ranges.earlier, graph.ranges.count)
     turned = list(stage(turn, [TurnTask(graph, keep, len(runs) - 1, part) for part in new], "deciding order"))
-    covered, covering = (tuple(one[n] for one in turned) for n in (0, 1))
+    covered, covering = (tuple(files[n] for files in turned) for n in (0, 1))
     units = [DecideTask(graph, part, covered, covering) for part in range(graph.ranges.count)]
     sizes, largest = dict[int, int](), list[tuple[labels.Cluster, list[int]]]()
-    for one in stage(decide, units, "deciding"):
-        for size, times in one.sizes.items():
+    for decided in stage(decide, units, "deciding"):
+        for size, times in decided.sizes.items():
             sizes[size] = sizes.get(size, 0) + times
-        largest = sorted([*largest, *one.largest], key=lambda shown: (-shown[0].size, shown[0].head))[: labels.LARGEST]
-    return labels.report(view, sizes, tuple(one for one, _ in largest), [shown for _, shown in largest]), nodes
+        largest = sorted([*largest, *decided.largest], key=lambda shown: (-shown[0].size, shown[0].head))[
+            : labels.LARGEST
+        ]
+    return labels.report(view, sizes, tuple(cluster for cluster, _ in largest), [shown for _, shown in largest]), nodes
 
 
 def _settled_name(graph: Graph, round_: int, part: int) -> str:

@@ -23,7 +23,7 @@ from feedmill.formats.signatures import (
     read_record,
     write_record,
 )
-from feedmill.jobs.engine import is_alone
+from feedmill.jobs.engine import PARTS, is_alone
 from feedmill.storage import Entry, LocalStore, Store, open_store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 
@@ -88,7 +88,9 @@ class Dumps:
                 if name.endswith(TEMPORARY_SUFFIX) or (done and name == WORK):
                     self._remove(f"{folder}{name}")
         if not keep:
-            self._remove("done")
+            for name in ("done", PARTS):  # parts may have marked stages that the last run had no need of
+                if names_in(self.store, name):
+                    self._remove(name)
 
     def forget_decisions(self, options: Neardedupe) -> None:
         """Remove all but the signatures if these were compared with other options, such as another threshold.

@@ -49,18 +49,18 @@ def find_near(options: Neardedupe) -> NearReport:
     room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
     every = options.settled()
     options = every[0]
-    reports = [NearReport(one.name, signatures=signatures) for one in every]
+    reports = [NearReport(run.name, signatures=signatures) for run in every]
     report = reports[0]
     find = partial(find_in_datasets, allow_missing=allow_empty, id=options.id)
     files = find(documents, report.warnings, options.documents_folder)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
     kept_in = None if signatures is None else open_store(signatures).locate("")
-    runs = [fingerprint([file.identity for file in files], one.as_dict(), kept_in) for one in every]
+    runs = [fingerprint([file.identity for file in files], settings.as_dict(), kept_in) for settings in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
     folder = options.documents_folder
-    done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
+    done = [restore(report, files, folder, run) for report, run in zip(reports, runs, strict=True)]
     report.others = reports[1:]
     where = f"attributes/{options.name}"
 
@@ -68,9 +68,9 @@ def find_near(options: Neardedupe) -> NearReport:
         if all(done):
             return
         foresee(target)
-        for one, already in zip(every[1:], done[1:], strict=True):
+        for settings, already in zip(every[1:], done[1:], strict=True):
             if not already:
-                plan_set(dry, files, one.name, one.documents_folder)
+                plan_set(dry, files, settings.name, settings.documents_folder)
         rows = _plan(dry, files, options, signatures)
         if rows is not None:
             refuse_empty(rows, rows, file=where, allow=allow_empty)
@@ -86,15 +86,15 @@ def find_near(options: Neardedupe) -> NearReport:
         else:
             with Work(target) as work:
                 work.begin(identity, keep_staged=True)
-                own = options.signature() if len(every) == 1 else [one.signature() for one in every]
+                own = options.signature() if len(every) == 1 else [settings.signature() for settings in every]
                 kept = f"{work.folder}/signatures-{fingerprint(own)}"
                 left = [
                     of for of, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
                 ]
-                for number, (one, run, into) in enumerate(left, 1):
+                for number, (chosen, run, into) in enumerate(left, 1):
                     if len(every) > 1:
-                        Dumps(open_store(kept)).forget_decisions(one)
-                    _run(files, one, kept, run, room, into, more=number < len(left))
+                        Dumps(open_store(kept)).forget_decisions(chosen)
+                    _run(files, chosen, kept, run, room, into, more=number < len(left))
                 work.finish()
         refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
 
@@ -174,10 +174,10 @@ def _record(
     report: NearReport,
 ) -> None:
     """Fill the report and write the manifests, keeping the entries of other files."""
-    report.files, report.documents = len(files), sum(one.rows for one in results)
-    report.duplicates = sum(one.duplicates for one in results)
-    report.lowest = min((one.lowest for one in results if one.lowest is not None), default=None)
-    report.uncovered = sum(one.uncovered for one in results)
+    report.files, report.documents = len(files), sum(result.rows for result in results)
+    report.duplicates = sum(result.duplicates for result in results)
+    report.lowest = min((result.lowest for result in results if result.lowest is not None), default=None)
+    report.uncovered = sum(result.uncovered for result in results)
     report.sources = _sources(files, results)
     if report.uncovered:
         report.warnings.append(
@@ -185,7 +185,7 @@ def _record(
             f" to the one that is kept, down to {report.lowest:.2g}: they are only connected to it by others. With"
             " '--removal covered' they stay unless a kept one is similar"
         )
-    entries = [entry(one, one.duplicates, one.duplicates) for one in results]
+    entries = [entry(result, result.duplicates, result.duplicates) for result in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)
 
@@ -193,12 +193,12 @@ def _record(
 def _sources(files: list[DocumentFile], results: list[finishing.Finished]) -> list[dict[str, Any]]:
     """Return `NearReport.sources`."""
     sources: dict[str, dict[str, Any]] = {}
-    for file, one in zip(files, results, strict=True):
+    for file, result in zip(files, results, strict=True):
         folder = posixpath.dirname(file.name)
         source = sources.setdefault(folder, {"folder": folder, "documents": 0, "duplicates": 0, "of": {}})
-        source["documents"] += one.rows
-        source["duplicates"] += one.duplicates
-        for name, count in one.of.items():
+        source["documents"] += result.rows
+        source["duplicates"] += result.duplicates
+        for name, count in result.of.items():
             of = posixpath.dirname(name)
             source["of"][of] = source["of"].get(of, 0) + count
     for source in sources.values():

@@ -1,18 +1,27 @@
-"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), episodes (`episode.py`), windows of frames (`windows.py`) and
-depth maps (`depth.py`).
-"""
+"""LeRobot datasets: `dataset.py`, ``meta/`` (`meta.py`), episodes (`episode.py`) and depth maps (`depth.py`)."""
 
-from feedmill.formats.format import Format
+from feedmill.formats.format import Format, TargetFormat
 
 LEROBOT = Format(
     "lerobot",
     "LeRobot dataset",
-    "samples",
+    "episodes",
     open="feedmill.formats.lerobot.dataset:open_found",
     marks=("meta/info.json",),
     is_folder="feedmill.formats.lerobot.dataset:mark",
     splits=True,
     data=("Parquet", "media", "JSON lines"),
     beside=(".json",),
+    targets=(
+        TargetFormat(
+            "lerobot",
+            "a LeRobot dataset of version 3, with images or videos",
+            "splits, bytes that are no images, lists of different lengths, quantiles of statistics",
+            "episodes",
+            ("episodes",),
+            shards="data/chunk-000/file-%03d.parquet",
+            options=("fps", "videos"),
+        ),
+    ),
 )
 FORMATS = (LEROBOT,)

@@ -21,7 +21,7 @@ uint8[H, W, 3], or uint16[H, W, 1] of gray of 9 to 16 bits. Depth maps (``is_dep
 float32[H, W, 1]. `raw` returns frames as PNG, depth in whole millimeters as gray of 16 bits. The key is
 ``EPISODE/FRAME``, six digits each. Splits are ranges of episodes.
 
-With windows (`LeRobotDataset.windowed`), parts have the frames around the sample's one: columns are arrays
+With windows (`Episodic.windowed`), parts have the frames around the sample's one: columns are arrays
 ``[k, ...]``, features of shape ``[1]`` are ``[k]``, cameras ``[k, H, W, C]`` (``[H, W, C]`` for one frame), and
 ``NAME_is_pad`` is bool[k]. Frames outside the episode repeat its first or last one.
 
@@ -32,10 +32,11 @@ features without a column.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
-import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -49,6 +50,7 @@ from feedmill.formats.avvideo import FrameBatch, FrameRequest, Frames, as_png
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ColumnFile, ParquetFile, load_pyarrow
 from feedmill.formats.content import content_of_files
+from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, depth_of_frame, depth_of_image, depths_of_codes, is_depth
@@ -67,10 +69,8 @@ from feedmill.formats.lerobot.meta import (
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
-from feedmill.formats.lerobot.windows import PAD, offsets_of
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.rows import Lazy, to_bytes
-from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
@@ -78,11 +78,11 @@ LONG = 1_000_000
 """Frames of an episode from which on its data file is opened with the dataset."""
 _HERE = np.zeros(1, np.int64)
 """The window of a part without one: the sample's own frame."""
-MOST_OPEN = 4096
-"""Maximum number of data files kept open."""
+OPEN_BYTES = 64 << 20
+"""Bytes of memory of the data files that are kept open: each takes some kilobytes an episode."""
 
 
-class LeRobotDataset(TableDataset):
+class LeRobotDataset(Episodic, TableDataset):
     """The frames of episodes.
 
     Args:
@@ -134,59 +134,73 @@ class LeRobotDataset(TableDataset):
             for place in self._chosen[length[self._chosen] > LONG].tolist():
                 self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
-        self._windows: dict[str, Int64s] = {}
 
     @property
     def episode_starts(self) -> Int64s:
-        """Return the number of each episode's first frame in this dataset, int64[episodes]."""
         return self._episode_starts
 
     @property
     def episode_lengths(self) -> Int64s:
-        """Return the frames of each episode of this dataset, int64[episodes]."""
         return np.asarray(self.episodes.length[self._chosen], np.int64)
 
     @property
+    def episode_numbers(self) -> Int64s:
+        return np.asarray(self.episodes.number[self._chosen], np.int64)
+
+    @property
     def fps(self) -> float:
-        """Return the frames a second."""
         return float(self.info["fps"])
 
-    def windowed(self, windows: Mapping[str, Sequence[float]]) -> LeRobotDataset:
-        """Return the dataset with windows of frames, see `windows.offsets_of`. Raises `ConfigError`."""
-        return self.with_offsets(offsets_of(windows, self.features, self.fps, self.url))
+    @property
+    def task_part(self) -> str:
+        return "task" if "task_index" in self.names else ""
+
+    def task_texts(self) -> Sequence[str]:
+        return [self.tasks[number] for number in sorted(self.tasks)]
 
     def with_offsets(self, offsets: Mapping[str, Int64s]) -> LeRobotDataset:
-        """Return the dataset with windows of these frames, int64[k] relative to the sample's one, by feature."""
-        found = copy.copy(self)
-        found._windows = dict(offsets)
+        found = super().with_offsets(offsets)
         found._fingerprinted = None
         return found
 
+    def with_cameras(self, names: Container[str | None]) -> LeRobotDataset:
+        found = copy.copy(self)
+        found.__dict__.pop("_video_places", None)
+        found._fingerprinted = None
+        videos = {name: places for name, places in self.episodes.videos.items() if name in names}
+        found.episodes = dataclasses.replace(self.episodes, videos=videos)
+        return found
+
     @property
-    def features(self) -> dict[str, Mapping[str, Any]]:
-        """Return the columns and cameras with what ``info.json`` says of them."""
+    def features(self) -> Mapping[str, Mapping[str, Any]]:
         return {name: self.info["features"].get(name) or {} for name in (*self.names, *self.episodes.videos)}
 
-    def bounds(self, samples: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the numbers of the first and the last frame of the episode of each sample, int64[n] both."""
-        at = np.searchsorted(self._episode_starts, samples, side="right") - 1
-        first = self._episode_starts[at]
-        return first, first + self.episodes.length[self._chosen[at]] - 1
-
     def numbers(self, names: Sequence[str], frames: Int64s) -> dict[str, npt.NDArray[Any]]:
-        """Return numeric columns of frames by their numbers, ``[n, width]`` in the dtype in which they are stored.
-
-        Raises:
-            DataError: a column is not numeric, or its rows have several lengths or missing values.
-        """
-        table = self.arrow_rows(frames)
-        where = (
-            self.store.locate(self.files[int(np.searchsorted(self._ends, frames[0], "right"))]) if len(frames) else ""
-        )
-        return {name: matrix(table.column(name), name, where or self.url) for name in names}
+        wanted = np.asarray(frames, np.int64)
+        files = np.searchsorted(self._ends, wanted, side="right")
+        pieces: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        order: list[Int64s] = []
+        for file in np.unique(files).tolist():
+            places = np.flatnonzero(files == file)
+            columns, where = self._columns[file], self.store.locate(self.files[file])
+            stored = self._stored(file, wanted[places] - self._starts[file])
+            blocks = np.searchsorted(columns.ends, stored, side="right")
+            for block in np.unique(blocks).tolist():
+                here = blocks == block
+                table = self._blocks.get((file, block), partial(columns.read, block))
+                rows = stored[here] - (int(columns.ends[block - 1]) if block else 0)
+                for name in names:  # an array over the block's own memory: `arrow_rows` would copy every column
+                    pieces[name].append(matrix(table.column(name), name, where)[rows])
+                order.append(places[here])
+        if not order:
+            return {name: np.zeros((0, 0)) for name in names}
+        for name, several in pieces.items():
+            if len({piece.shape[1] for piece in several}) > 1:
+                raise _not_numbers(name, self.url, "its files have rows of several lengths")
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return {name: np.concatenate(several)[back] for name, several in pieces.items()}
 
     def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        """Return numeric columns of all frames in a data file, which are read alone; see `numbers`."""
         columns, stored = self._columns[file], self._stored(file, np.arange(int(self.counts[file])))
         where = self.store.locate(self.files[file])
         tables = [columns.read(block, list(names))[0] for block in range(len(columns.ends))]
@@ -195,36 +209,36 @@ class LeRobotDataset(TableDataset):
             for name in names
         }
 
-    def episodes_of(self, indices: Indices) -> Int64s:
-        """Return the number of each sample's episode in this dataset, int64[n]."""
-        return np.searchsorted(self._episode_starts, np.asarray(indices, np.int64), side="right") - 1
+    def place_in_meta(self, episode: int) -> int:
+        """Return the place in `episodes` of an episode of this dataset."""
+        return int(self._chosen[episode])
 
     @property
     def texts(self) -> list[str]:
-        """Return the parts that are the text of a numbered column: ``task`` and ``subtask``."""
         texts = {"task": "task_index", "subtask": "subtask_index"}
         return [name for name, column in texts.items() if column in self.names and (name == "task" or self.subtasks)]
 
     @cached_property
     def episode_columns(self) -> list[str]:
-        """Return the names of what ``meta`` says of each episode."""
         return episode_columns(self.store, self.info)
 
     def episode_values(self, name: str) -> list[Any] | None:
-        """Return what ``meta`` says of each episode under a name; None if it says nothing."""
         if name not in self.episode_columns:
             return None
         found = episode_values(self.store, self.info, name)
         return [found[at] for at in self._chosen.tolist()]
 
     def values_of(self, name: str) -> list[Any]:
-        """Return a column of all frames, which is read alone, as Python values."""
         return [
             value
             for blocks, stored in self._column(name)
             for found in [[one for block in blocks for one in values(block, name)]]
             for value in (found[at] for at in stored.tolist())
         ]
+
+    def text_values(self, name: str) -> list[str | None]:
+        texts = self.tasks if name == "task" else self.subtasks
+        return [texts.get(number) for number in self.values_of(f"{name}_index")]
 
     def _first_schema(self) -> Any:
         if not self._lenient:
@@ -268,7 +282,7 @@ class LeRobotDataset(TableDataset):
             time = row.get("timestamp")
             seconds = frame / float(self.info["fps"]) if time is None else float(time)
             for camera, places in self.episodes.videos.items():
-                if camera not in self._windows:
+                if camera not in self.windows:
                     path, begins = places[episode]
                     make = partial(self._frames_of, frames, [len(requests)], camera)
                     requests.append(FrameRequest(path, begins + seconds, self._form(camera)))
@@ -276,7 +290,7 @@ class LeRobotDataset(TableDataset):
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
-        if self._windows:
+        if self.windows:
             self._add_windows(local + int(self._starts[file]), out, frames, requests)
         return out
 
@@ -284,15 +298,24 @@ class LeRobotDataset(TableDataset):
         self, samples: Int64s, out: list[dict[str, Any]], frames: FrameBatch, requests: list[FrameRequest]
     ) -> None:
         """Replace the parts that have windows in the rows of samples, by their numbers, int64[n]."""
-        windows = {name: self._window(samples, offsets) for name, offsets in self._windows.items()}
+        windows = {name: self.window(samples, offsets) for name, offsets in self.windows.items()}
         numbers, places = np.unique(np.concatenate([w.ravel() for w, _ in windows.values()]), return_inverse=True)
-        table = self.arrow_rows(numbers)
+        arrays = self._arrays_of(windows, numbers)
+        filmed = any(name in self.episodes.videos for name in windows)
+        others = [name for name in windows if name not in arrays and name not in self.episodes.videos]
+        dated = filmed and "timestamp" in self.names
+        table = self.arrow_rows(numbers) if others or (dated and "timestamp" not in arrays) else None
         at, fps = 0, float(self.info["fps"])
         for name, (wanted, pads) in windows.items():
             rows = places[at : at + wanted.size].reshape(wanted.shape)
             at += wanted.size
-            if name in self.episodes.videos:
-                times = table.column("timestamp").to_pylist() if "timestamp" in table.schema.names else None
+            if name in arrays:
+                for row, inside in zip(out, rows, strict=True):
+                    row[name] = arrays[name][inside]
+            elif name in self.episodes.videos:
+                times = arrays["timestamp"].tolist() if "timestamp" in arrays else None
+                if dated and times is None and table is not None:
+                    times = table.column("timestamp").to_pylist()
                 for sample, row, inside in zip(samples.tolist(), out, rows, strict=True):
                     episode, frame = self._episode(sample)
                     path, begins = self.episodes.videos[name][episode]
@@ -308,6 +331,23 @@ class LeRobotDataset(TableDataset):
                 self._add_columns(name, table, rows, out)
             for row, pad in zip(out, pads, strict=True):
                 row[name + PAD] = pad
+
+    def _arrays_of(self, windows: Container[str], numbers: Int64s) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of numbers with windows, and the times, of frames, in the dtypes of their features."""
+        arrays = {}
+        for name in self.names:
+            feature = self.info["features"].get(name) or {}
+            if (name not in windows and name != "timestamp") or not is_numeric(feature):
+                continue
+            shape = tuple(feature.get("shape") or (1,))
+            try:
+                found = self.numbers([name], numbers)[name]
+            except DataError:  # values that are missing, or of several lengths: they are given as they are
+                continue
+            if found.shape[1] == math.prod(shape):
+                array = found.astype(str(feature["dtype"]), copy=False).reshape(-1, *shape)
+                arrays[name] = array[:, 0] if shape == (1,) else array
+        return arrays
 
     def _add_columns(self, name: str, table: Any, rows: Int64s, out: list[dict[str, Any]]) -> None:
         """Replace a column by windows of it; `rows` int64[n, k] of the table."""
@@ -326,13 +366,6 @@ class LeRobotDataset(TableDataset):
             else:
                 row[name] = [stored[at] for at in inside.tolist()]
 
-    def _window(self, samples: Int64s, offsets: Int64s) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return the numbers of the frames in windows of samples, int64[n, k], and which lie outside the episode."""
-        first, last = self.bounds(samples)
-        wanted = samples[:, None] + offsets
-        inside = np.clip(wanted, first[:, None], last[:, None])
-        return inside, wanted != inside
-
     def _form(self, camera: str) -> str | None:
         """Return the pixel format in which frames of a camera are decoded; None for that of pictures."""
         return FORM if camera in self._depths else None
@@ -349,9 +382,9 @@ class LeRobotDataset(TableDataset):
             return ()
         wanted = self._inside(indices)
         rows, owners = wanted, np.arange(len(wanted))
-        if self._windows:
-            parts = [wanted, *(self._window(wanted, offsets)[0].ravel() for offsets in self._windows.values())]
-            counts = [1, *map(len, self._windows.values())]
+        if self.windows:
+            parts = [wanted, *(self.window(wanted, offsets)[0].ravel() for offsets in self.windows.values())]
+            counts = [1, *map(len, self.windows.values())]
             rows, owners = np.concatenate(parts), np.concatenate([owners.repeat(count) for count in counts])
         found = [extents.of_samples(owners) for extents in super().extents(rows)]
         files: list[Int64s] = []
@@ -360,7 +393,7 @@ class LeRobotDataset(TableDataset):
         at = np.searchsorted(self._episode_starts, wanted, side="right") - 1
         paths, places = self._video_places
         for camera, (file, starts) in places.items():
-            numbers, _ = self._window(wanted, self._windows.get(camera, _HERE))
+            numbers, _ = self.window(wanted, self.windows.get(camera, _HERE))
             # By the rate: rows with the times are not read yet. A time that differs a little has the same frame.
             seconds = (numbers - self._episode_starts[at][:, None]) / float(self.info["fps"])
             episode = self._chosen[at]
@@ -369,10 +402,7 @@ class LeRobotDataset(TableDataset):
             samples.append(np.repeat(np.arange(len(wanted)), numbers.shape[1]))
         if not files:
             return found
-        try:
-            which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
-        except FeedmillError:
-            return found  # reading the frame says what is wrong
+        which, begins, ends = self._frames.extents(paths, np.concatenate(files), np.concatenate(times))
         owners, of_files = np.concatenate(samples)[which], np.concatenate(files)[which]
         return [*found, Extents(self.store, paths, owners, of_files, begins, ends)]
 
@@ -388,8 +418,9 @@ class LeRobotDataset(TableDataset):
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
-        cameras = {n: f for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")}
-        frames = [len(self._windows.get(name, _HERE)) for name in cameras]
+        said = self.info["features"].items()
+        cameras = {n: f for n, f in said if f.get("dtype") == "image" or n in self.episodes.videos}
+        frames = [len(self.windows.get(name, _HERE)) for name in cameras]
         pixels = [_pixels(feature) for feature in cameras.values()]
         if by == "frames" and pixels:
             return np.broadcast_to(np.int64(sum(frames)), (len(self),))
@@ -402,13 +433,6 @@ class LeRobotDataset(TableDataset):
         episode, frame = self._episode(int(self._starts[file]) + local)
         return f"{int(self.episodes.number[episode]):06d}/{frame:06d}"
 
-    def find(self, key: str) -> int:
-        match = re.fullmatch(r"(\d{6,})/(\d{6,})", key, re.ASCII)
-        places = np.flatnonzero(self.episodes.number[self._chosen] == int(match[1])) if match else np.zeros(0, int)
-        if match is None or not len(places) or int(match[2]) >= self.episodes.length[self._chosen[places[0]]]:
-            raise no_such_key(self.url, key)
-        return int(self._episode_starts[places[0]]) + int(match[2])
-
     def _file_hash(self, file: int) -> str:
         return self.files[file]
 
@@ -418,7 +442,7 @@ class LeRobotDataset(TableDataset):
             features = orjson.dumps(self.info["features"], option=orjson.OPT_SORT_KEYS).decode()
             lengths = self.episodes.length[self._chosen].tobytes().hex()
             tasks = [f"{number} {task}" for number, task in (*self.tasks.items(), *self.subtasks.items())]
-            windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self._windows.items())]
+            windows = [f"{name} {offsets.tolist()}" for name, offsets in sorted(self.windows.items())]
             chosen = self._chosen[:1].tobytes().hex()
             self._fingerprinted = hash_words([features, lengths, chosen, *words, *tasks, *windows])
         return self._fingerprinted
@@ -516,7 +540,7 @@ def matrix(column: Any, name: str, where: str) -> npt.NDArray[Any]:
         kind(flat.type) for kind in (pyarrow.types.is_floating, pyarrow.types.is_integer, pyarrow.types.is_boolean)
     ):
         raise _not_numbers(name, where, f"it holds {flat.type}")
-    numbers = flat.to_numpy(zero_copy_only=False)
+    numbers: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
     return numbers.reshape(count, -1) if count else numbers.reshape(0, 0)
 
 
@@ -562,7 +586,7 @@ class _Files(Sequence[ColumnFile]):
 
     def __init__(self, store: Store, paths: list[str], rows: Int64s, features: list[str]) -> None:
         self._store, self._paths, self._expected, self._features = store, paths, rows, features
-        self._open: OrderedDict[int, ColumnFile] = OrderedDict()
+        self._open: OrderedDict[int, ParquetFile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -585,8 +609,11 @@ class _Files(Sequence[ColumnFile]):
                 )
             self._check_columns(path, known)
             self._open[number] = known
-            while len(self._open) > MOST_OPEN:
+            while sum(file.nbytes for file in list(self._open.values())) > OPEN_BYTES and len(self._open) > 1:
                 self._open.popitem(last=False)
+        else:
+            with suppress(KeyError):  # another thread may have dropped it
+                self._open.move_to_end(number)
         return known
 
     def _check_columns(self, path: str, file: ColumnFile) -> None:

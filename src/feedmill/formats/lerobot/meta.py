@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ INFO = "meta/info.json"
 AGAIN = "Download the dataset again."
 _CHUNK = 1000
 """Files in a folder, unless the dataset says another number."""
+_PLACE = ("chunk_index", "file_index", "from_timestamp")
+"""Columns that say where the frames of a camera are."""
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d{0,2})d)?\}")
 
 
@@ -167,13 +170,13 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
     cameras = _cameras(info)
     columns = ["episode_index", "length", "data/chunk_index", "data/file_index"]
     for camera in cameras:
-        columns += [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
+        columns += [f"videos/{camera}/{name}" for name in _PLACE]
     table = _table(store, _episode_files(store, info), columns)
     order = np.argsort(np.asarray(table["episode_index"], np.int64), kind="stable")
     table = {name: [found[n] for n in order.tolist()] for name, found in table.items()}
     named: dict[str, int] = {}
-    places = zip(table["data/chunk_index"], table["data/file_index"], strict=True)
-    paths = [fill(store, info["data_path"], chunk_index=chunk, file_index=file) for chunk, file in places]
+    data = cache(lambda chunk, file: fill(store, info["data_path"], chunk_index=chunk, file_index=file))
+    paths = [data(*place) for place in zip(table["data/chunk_index"], table["data/file_index"], strict=True)]
     file = np.asarray([named.setdefault(path, len(named)) for path in paths], np.int64)
     if (np.diff(file) < 0).any():
         raise DataError(
@@ -182,16 +185,20 @@ def episodes_v3(store: Store, info: Mapping[str, Any]) -> Episodes:
             kind="bad-index",
             fix=AGAIN,
         )
-    videos = {
-        camera: [
-            (fill(store, info.get("video_path"), video_key=camera, chunk_index=c, file_index=f), float(t))
-            for c, f, t in zip(*(table[name] for name in columns if name.startswith(f"videos/{camera}/")), strict=True)
+    videos = {}
+    for camera in cameras:
+        path = cache(partial(_video, store, info, camera))
+        chunks, numbers, begins = (table[f"videos/{camera}/{name}"] for name in _PLACE)
+        videos[camera] = [
+            (path(chunk, number), float(begin)) for chunk, number, begin in zip(chunks, numbers, begins, strict=True)
         ]
-        for camera in cameras
-    }
     return Episodes(
         np.asarray(table["episode_index"], np.int64), np.asarray(table["length"], np.int64), file, list(named), videos
     )
+
+
+def _video(store: Store, info: Mapping[str, Any], camera: str, chunk: int, file: int) -> str:
+    return fill(store, info.get("video_path"), video_key=camera, chunk_index=chunk, file_index=file)
 
 
 def _episode_files(store: Store, info: Mapping[str, Any]) -> list[str]:

@@ -44,8 +44,13 @@ _ENTRY = 78 + 8
 """Bytes of a visual sample entry before the boxes in it."""
 _IDENTITY = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
 _FULL_RATE = 1 << 16
-_NO_PICTURES = frozenset({b"soun", b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
-"""Handlers of tracks that FFmpeg does not take for video, as it does auxiliary pictures."""
+_NO_PICTURES = frozenset({b"tmcd", b"text", b"sbtl", b"subt", b"clcp", b"meta", b"hint"})
+"""Handlers of tracks beside sound that FFmpeg does not take for video, as it does auxiliary pictures."""
+_NO_PICTURE_ENTRIES = frozenset(
+    {b"tmcd", b"text", b"tx3g", b"stpp", b"wvtt", b"c608", b"c708", b"mett", b"metx", b"mebx", b"urim", b"gpmd",
+     b"camm", b"rtmd", b"djmd", b"mp4s", b"rtp "}
+)  # fmt: skip
+"""Their sample entries: with one of a codec of pictures, FFmpeg takes them for video whatever the handler says."""
 
 Read = Callable[[int, int], bytes]
 """Read bytes ``[begin, end)`` of the file."""
@@ -53,6 +58,10 @@ Read = Callable[[int, int], bytes]
 
 class NoTable(Exception):
     """Why a container has to read the file."""
+
+
+class Outside(NoTable):
+    """The file is cut short: a container would read what is left without a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +115,12 @@ class Table:
         visible = np.flatnonzero(shown)
         if not len(visible):
             raise NoTable("no frame is shown")
-        order = np.argsort(pts[visible], kind="stable")
-        self.order: Int64s = visible[order]
+        self.order: Int64s = visible
+        if len(visible) < len(pts) or (pts[1:] < pts[:-1]).any():
+            self.order = visible[np.argsort(pts[visible], kind="stable")]
         self.times: Int64s = pts[self.order]
+        if (self.times[1:] == self.times[:-1]).any():
+            raise NoTable("frames share a time")  # the decoder knows which of them is shown first
         steps = [int(last[self.order[-1]]), *np.diff(self.times[-2:]).tolist()]
         self.end = int(self.times[-1]) + next((step for step in steps if step > 0), 0)
 
@@ -205,30 +217,49 @@ def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
         at += length
 
 
-def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
-    """Return the body of the ``moov`` box, and the end of the box."""
-    known, known_at, at = read(0, min(FIRST_READ, size)), 0, 0
+def _top_boxes(read: Read, size: int, at: int, at_once: int) -> Iterator[tuple[bytes, int, int, int, bytes]]:
+    """Yield type, begin, begin of the body and end of each box of a file, and what was read of the body.
+
+    The end of a ``moov`` or ``mdat`` box may lie after that of the file.
+
+    Args:
+        at_once: bytes that are read for a head.
+    """
+    known, known_at = b"", 0
     for _ in range(MOST_BOXES):
         if at + 8 > size:
-            break
+            return
         if not known_at <= at <= at + 16 <= known_at + len(known):
-            known, known_at = read(at, min(at + FIRST_READ, size)), at
+            known, known_at = read(at, min(at + at_once, size)), at
         length, kind = struct.unpack_from(">I4s", known, at - known_at)
         head = 8
         if length == 1:
             length, head = struct.unpack_from(">Q", known, at - known_at + 8)[0], 16
         elif length == 0:
             length = size - at
-        if length < head or at + length > size:
+        if length < head or (at + length > size and kind not in (b"moov", b"mdat")):
             raise NoTable(f"a box does not fit: {kind!r}")
-        if kind == b"moov":
-            if length > MOST_BYTES:
-                raise NoTable("a very long moov box")
-            body = known[at - known_at + head : at - known_at + length]
-            rest = at + head + len(body)
-            return body + read(rest, at + length) if rest < at + length else body, at + length
+        yield kind, at, at + head, at + length, known[at - known_at + head : at - known_at + length]
         at += length
+    raise NoTable("many boxes")
+
+
+def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
+    """Return the body of the ``moov`` box, and the end of the box."""
+    for kind, _, begin, end, body in _top_boxes(read, size, 0, FIRST_READ):
+        if end > size:
+            raise Outside(f"it is cut short: expected {end} bytes, found {size}")
+        if kind == b"moov":
+            return _whole(read, begin, end, body), end
     raise NoTable("no moov box")
+
+
+def _whole(read: Read, begin: int, end: int, known: bytes) -> bytes:
+    """Return the body of a box of which the beginning is known."""
+    if end - begin > MOST_BYTES:
+        raise NoTable("a very long moov or moof box")
+    rest = begin + len(known)
+    return known + read(rest, end) if rest < end else known
 
 
 def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
@@ -237,10 +268,13 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
     for kind, begin, stop in _boxes(moov, 0, len(moov)):
         if kind == b"trak" and video is None:
             track = dict(_nested(moov, begin, stop))
-            handler = track[b"hdlr"][0] + 8
-            video = track if moov[handler : handler + 4] == b"vide" else None
-            if video is None and moov[handler : handler + 4] not in _NO_PICTURES:
-                raise NoTable("another track comes first, which may have pictures")
+            handler = moov[track[b"hdlr"][0] + 8 :][:4]
+            if handler == b"vide":
+                video = track
+            elif handler != b"soun":
+                entry = moov[track[b"stsd"][0] + 12 :][:4]
+                if handler not in _NO_PICTURES or entry not in _NO_PICTURE_ENTRIES:
+                    raise NoTable("another track comes first, which may have pictures")
         elif kind != b"trak":
             movie[kind] = begin, stop
     if video is None:
@@ -263,8 +297,10 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
         pts, offset, sizes, key, last = _samples(moov, video, size)
     if not len(pts):
         raise NoTable("no frames")
-    if (offset < 0).any() or (sizes <= 0).any() or int((offset + sizes).max()) > size:
+    if (offset < 0).any() or (sizes <= 0).any():
         raise NoTable("a frame lies outside the file")
+    if (last_byte := int((offset + sizes).max())) > size:
+        raise Outside(f"it is cut short, or its table is wrong: expected {last_byte} bytes, found {size}")
     pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale, fragmented=b"mvex" in movie)
     return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown, last)
 
@@ -420,32 +456,18 @@ def _fragments(
             defaults = struct.unpack_from(">III", moov, begin + 12)
     out: list[tuple[Int64s, ...]] = []
     clock, fragments = 0, 0
-    for _ in range(MOST_BOXES):
-        if at + 8 > size:
-            break
-        head = read(at, min(at + 4096, size))
-        length, kind = struct.unpack_from(">I4s", head)
-        skip = 8
-        if length == 1:
-            length, skip = struct.unpack_from(">Q", head, 8)[0], 16
-        elif length == 0:
-            length = size - at
-        if length < skip or at + length > size:
-            raise NoTable(f"a box does not fit: {kind!r}")
+    for kind, moof, begin, end, known in _top_boxes(read, size, at, 4096):
+        if end > size:
+            raise NoTable("it ends within a fragment, as a stream may")
         if kind == b"moof":
             fragments += 1
-            if fragments > MOST_FRAGMENTS or length > MOST_BYTES:
-                raise NoTable("many fragments, or a very long one")
-            body = head[skip:length]
-            if len(body) < length - skip:
-                body += read(at + skip + len(body), at + length)
+            if fragments > MOST_FRAGMENTS:
+                raise NoTable("many fragments")
+            body = _whole(read, begin, end, known)
             tracks = [(begin, stop) for box, begin, stop in _boxes(body, 0, len(body)) if box == b"traf"]
             for begin, stop in tracks:
-                base = at if begin == tracks[0][0] else None
-                clock = _fragment(body, begin, stop, at, base, track, defaults, clock, out)
-        at += length
-    else:
-        raise NoTable("many boxes")
+                base = moof if begin == tracks[0][0] else None
+                clock = _fragment(body, begin, stop, moof, base, track, defaults, clock, out)
     if not out:
         raise NoTable("no frames")
     pts, offset, sizes, key, lasts = (np.concatenate(column) for column in zip(*out, strict=True))

@@ -109,8 +109,8 @@ def _struct(one: Any, other: Any) -> Any:
     here, there = ({part.name: part.type for part in kind} for kind in (one, other))
     if not here.keys() & there.keys() or (len(here), len(there)) != (one.num_fields, other.num_fields):
         return None  # nothing in common, or two fields of one name
-    found = {name: united_type(here.get(name, pa.null()), there.get(name, pa.null())) for name in {**here, **there}}
-    return None if None in found.values() else pa.struct(found.items())
+    types = {name: united_type(here.get(name, pa.null()), there.get(name, pa.null())) for name in {**here, **there}}
+    return None if None in types.values() else pa.struct(types.items())
 
 
 def _is_json(kind: Any) -> bool:
@@ -171,19 +171,19 @@ class Unity:
     def _united(self, schema: Any, where: str) -> Any:
         known = self.schema
         if not set(known.names) & set(schema.names):
-            here, there = (", ".join(map(repr, each.names)) for each in (schema, known))
+            here, there = (", ".join(map(repr, fields.names)) for fields in (schema, known))
             what = f"its columns are {here}, and those of {self._seen[0][1]!r} are {there}"
             raise _differs(where, what, "Open the files one by one, or mix them with a recipe.")
-        fields = {one.name: one.with_nullable(True) for one in known}
-        for one in schema:
-            before = fields.get(one.name)
-            kind = one.type if before is None else united_type(before.type, one.type)
+        fields = {field.name: field.with_nullable(True) for field in known}
+        for own in schema:
+            before = fields.get(own.name)
+            kind = own.type if before is None else united_type(before.type, own.type)
             if kind is None:
                 assert before is not None
-                what = f"{one.name!r} is {one.type} here and {before.type} in {self._of[one.name]!r}"
+                what = f"{own.name!r} is {own.type} here and {before.type} in {self._of[own.name]!r}"
                 raise _differs(where, what, "Write the column with one type in all files, or mix them with a recipe.")
             changed = before is not None and not kind.equals(before.type)  # what its writer noted is of the other type
-            fields[one.name] = pa.field(one.name, kind) if changed else (before or one).with_nullable(True)
+            fields[own.name] = pa.field(own.name, kind) if changed else (before or own).with_nullable(True)
         return pa.schema(list(fields.values()), metadata=self._metadata(schema, where))
 
     def _metadata(self, schema: Any, where: str) -> dict[bytes, bytes] | None:
@@ -193,10 +193,10 @@ class Unity:
             if meaning(before[name]) != meaning(features[name]):  # text in one may be JSON in the other
                 what = f"{name!r} is the feature {features[name]} here and {before[name]} in {self._of[name]!r}"
                 raise _differs(where, what, "Save the column with one feature in all files.")
-        found = {**(schema.metadata or {}), **(self.schema.metadata or {})}
+        metadata = {**(schema.metadata or {}), **(self.schema.metadata or {})}
         if before and features:
-            found[HUGGINGFACE] = json.dumps({"info": {"features": {**features, **before}}}).encode()
-        return found or None
+            metadata[HUGGINGFACE] = json.dumps({"info": {"features": {**features, **before}}}).encode()
+        return metadata or None
 
     @property
     def notes(self) -> list[str]:
@@ -206,24 +206,24 @@ class Unity:
             for name in _lacking(schema, self.schema, ""):
                 lacking.setdefault(name, []).append((path, count))
         together: dict[tuple[tuple[str, int], ...], list[str]] = {}
-        for name, found in lacking.items():
-            together.setdefault(tuple(found), []).append(name)
+        for name, lacks in lacking.items():
+            together.setdefault(tuple(lacks), []).append(name)
         total = sum(count for *_, count in self._seen)
         return [
             f"{', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} missing from"
-            f" {sum(count for _, count in found):,} of {total:,} files, such as {found[0][0]!r}: null there"
-            for found, names in together.items()
+            f" {sum(count for _, count in lacks):,} of {total:,} files, such as {lacks[0][0]!r}: null there"
+            for lacks, names in together.items()
         ]
 
 
 def _lacking(have: Any, united: Any, above: str) -> Iterator[str]:
     """Yield the names of fields of a schema or struct that another one lacks, at any depth."""
-    known = {one.name: one.type for one in have}
-    for one in united:
-        if one.name not in known:
-            yield above + one.name
-        elif not one.type.equals(known[one.name]):
-            yield from _lacking_inside(known[one.name], one.type, f"{above}{one.name}.")
+    known = {field.name: field.type for field in have}
+    for wanted in united:
+        if wanted.name not in known:
+            yield above + wanted.name
+        elif not wanted.type.equals(known[wanted.name]):
+            yield from _lacking_inside(known[wanted.name], wanted.type, f"{above}{wanted.name}.")
 
 
 def _lacking_inside(have: Any, united: Any, above: str) -> Iterator[str]:
@@ -248,9 +248,9 @@ def fitted(table: Any, schema: Any, where: str) -> Any:
         DataError: a value is out of the range of the united type, such as a time of the year 3000 in nanoseconds.
     """
     columns = []
-    for one in schema:
-        at = table.schema.get_field_index(one.name)
-        columns.append(pa.nulls(table.num_rows, one.type) if at < 0 else _cast(table.column(at), one, where))
+    for column in schema:
+        at = table.schema.get_field_index(column.name)
+        columns.append(pa.nulls(table.num_rows, column.type) if at < 0 else _cast(table.column(at), column, where))
     return type(table).from_arrays(columns, schema=schema)
 
 
@@ -289,9 +289,9 @@ def _as(array: Any, to: Any) -> Any:
         return _chosen(_as(array.values, to), runs, np.ones(len(array), bool))
     nulls = pa.array(~present_in(array)) if array.null_count else None
     if types.is_struct(kind):
-        have = {one.name: number for number, one in enumerate(kind)}
+        have = {field.name: number for number, field in enumerate(kind)}
         lacking = pa.nulls(len(array))
-        parts = [_as(array.field(have[one.name]) if one.name in have else lacking, one.type) for one in to]
+        parts = [_as(array.field(have[field.name]) if field.name in have else lacking, field.type) for field in to]
         return pa.StructArray.from_arrays(parts, fields=list(to), mask=nulls)
     if types.is_map(kind):
         keys, at = within(array.keys, *bounds(array))

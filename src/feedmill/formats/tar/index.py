@@ -76,8 +76,8 @@ class IndexedShards(ShardTable):
     def __init__(self, store: Store, shards: Sequence[str], known: Sequence[ShardIndex]) -> None:
         super().__init__(store, shards)
         self._known = list(known)
-        self.counts = np.asarray([len(one.key_ends) for one in known], np.int64)
-        self.unread = with_remarks(one.unread for one in known)
+        self.counts = np.asarray([len(shard.key_ends) for shard in known], np.int64)
+        self.unread = with_remarks(shard.unread for shard in known)
         self._sorted: tuple[npt.NDArray[np.uint64], Int64s] | None = None
 
     def offsets(self, shard: int) -> Int64s:
@@ -85,7 +85,7 @@ class IndexedShards(ShardTable):
 
     def find(self, key: str) -> tuple[int, int]:
         if self._sorted is None:
-            hashes = np.concatenate([one.hashes for one in self._known]) if self._known else np.zeros(0, np.uint64)
+            hashes = np.concatenate([shard.hashes for shard in self._known]) if self._known else np.zeros(0, np.uint64)
             order = np.argsort(hashes, kind="stable")
             self._sorted = hashes[order], order
         encoded = key.encode("utf-8", "surrogateescape")
@@ -101,8 +101,8 @@ class IndexedShards(ShardTable):
         raise no_such_key(self.store.url, key)
 
     def keys(self, shard: int) -> list[str]:
-        found = (self._key(shard, local) for local in range(int(self.counts[shard])))
-        return [key.decode("utf-8", "surrogateescape") for key in found]
+        names = (self._key(shard, local) for local in range(int(self.counts[shard])))
+        return [key.decode("utf-8", "surrogateescape") for key in names]
 
     def part_names(self, shard: int) -> frozenset[str]:
         return self._known[shard].parts
@@ -113,7 +113,7 @@ class IndexedShards(ShardTable):
         return known.keys[begin : int(known.key_ends[local])].tobytes()
 
     def fingerprint(self, first: int | None = None) -> str:
-        return self._fingerprint_of([one.starts for one in self._known[:first]])
+        return self._fingerprint_of([shard.starts for shard in self._known[:first]])
 
 
 def plain_shards(store: Store, shards: Sequence[str]) -> ShardTable:
@@ -123,8 +123,8 @@ def plain_shards(store: Store, shards: Sequence[str]) -> ShardTable:
         NotFound: a shard is missing.
         DataError: a shard is damaged; it is named.
     """
-    found = zip(store.entries(shards), shards, strict=True)
-    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in found])
+    pairs = zip(store.entries(shards), shards, strict=True)
+    return indexed_shards(store, [entry or store.stat(shard) for entry, shard in pairs])
 
 
 def indexed_shards(store: Store, entries: Sequence[Entry], *, workers: int | None = None) -> ShardTable:
@@ -229,23 +229,31 @@ class _Home:
 def _arrays(known: Mapping[str, ShardIndex]) -> dict[str, npt.NDArray[Any]]:
     encoded = orjson.dumps(
         [
-            [path.encode("utf-8", "surrogateescape").hex(), one.size, one.version, len(one.key_ends), sorted(one.parts)]
-            for path, one in known.items()
+            [
+                path.encode("utf-8", "surrogateescape").hex(),
+                shard.size,
+                shard.version,
+                len(shard.key_ends),
+                sorted(shard.parts),
+            ]
+            for path, shard in known.items()
         ]
     )
 
-    unread = with_remarks(one.unread for one in known.values())
+    unread = with_remarks(shard.unread for shard in known.values())
 
     def joined(pick: Callable[[ShardIndex], npt.NDArray[Any]], dtype: str) -> npt.NDArray[Any]:
-        return np.concatenate([np.zeros(0, dtype), *(pick(one) for one in known.values())])
+        return np.concatenate([np.zeros(0, dtype), *(pick(shard) for shard in known.values())])
 
     return {
         "records": np.frombuffer(encoded, np.uint8),
-        "starts": joined(lambda one: one.starts, "<i8"),
-        "keys": joined(lambda one: one.keys, "u1"),
-        "key_ends": joined(lambda one: one.key_ends, "<i8"),
-        "hashes": joined(lambda one: one.hashes, "<u8"),
-        "remarks": np.frombuffer(orjson.dumps([[number, *each.row()] for number, each in unread.items()]), np.uint8),
+        "starts": joined(lambda shard: shard.starts, "<i8"),
+        "keys": joined(lambda shard: shard.keys, "u1"),
+        "key_ends": joined(lambda shard: shard.key_ends, "<i8"),
+        "hashes": joined(lambda shard: shard.hashes, "<u8"),
+        "remarks": np.frombuffer(
+            orjson.dumps([[number, *remark.row()] for number, remark in unread.items()]), np.uint8
+        ),
     }
 
 

@@ -44,9 +44,9 @@ from feedmill.formats.tokens.base import (
     VocabularySizes,
     open_files,
 )
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter
 from feedmill.formats.tokens.manifest import tokenizer_words
 from feedmill.formats.tokens.masks import MaskWriter, stored_mask, write_mask
+from feedmill.formats.tokens.number_files import FlatFile, FlatWriter
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
 from feedmill.storage.reasons import copy_again

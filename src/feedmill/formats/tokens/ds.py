@@ -45,8 +45,8 @@ from feedmill.formats.tokens.base import (
     VocabularySizes,
     open_files,
 )
-from feedmill.formats.tokens.flat import FlatFile, FlatWriter, load_numbers
 from feedmill.formats.tokens.masks import MaskWriter, write_mask
+from feedmill.formats.tokens.number_files import FlatFile, FlatWriter, load_numbers
 from feedmill.storage import Entry, Store
 from feedmill.storage.reasons import copy_again
 

@@ -39,7 +39,7 @@ from feedmill.formats.tokens.bounds import (
     read_header,
     table_hash,
 )
-from feedmill.formats.tokens.flat import load_numbers
+from feedmill.formats.tokens.number_files import load_numbers
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
 

@@ -27,7 +27,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.content import content_hash
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
-from feedmill.formats.tokens.flat import load_numbers
+from feedmill.formats.tokens.number_files import load_numbers
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from feedmill.errors import ConfigError
-from feedmill.formats.tokens.flat import load_numbers
 from feedmill.formats.tokens.megatron import (
     BIN,
     HEADER,
@@ -22,6 +21,7 @@ from feedmill.formats.tokens.megatron import (
     open_megatron,
     read_header,
 )
+from feedmill.formats.tokens.number_files import load_numbers
 from feedmill.storage import Store
 
 _PIECE = 1 << 24

@@ -124,8 +124,13 @@ def compile_statistics(recipe: Parsed, open: Open, *, trust: bool = False, progr
     return collect(recipe, compiler.sources, compiler.names, root, progress=progress)
 
 
-_PLAIN_OPTIONS = {"dataset_config", "split_config", "decode"}
+_PLAIN_OPTIONS = {"dataset_config", "split_config", "decode", "episodes"}
 """Options of `feedmill.open` that leave a dataset its splits."""
+
+
+def _key(path: str, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells one opened dataset from another."""
+    return path, *((key, str(value) if isinstance(value, dict) else value) for key, value in options.items())
 
 
 class _Compiler:
@@ -144,7 +149,7 @@ class _Compiler:
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return an opened dataset, opened once for each distinct set of options."""
-        known = (path, *((key, str(value) if isinstance(value, dict) else value) for key, value in options.items()))
+        known = _key(path, options)
         if known not in self.opened:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
@@ -153,11 +158,11 @@ class _Compiler:
         """Return the split ``train`` of a dataset; all of it if it has no such split."""
         train = {**options, "split": "train"}
         if getattr(self.open, "func", self.open) is open_dataset and options.keys() <= _PLAIN_OPTIONS:
-            if (path, *train.items()) in self.opened:
+            if _key(path, train) in self.opened:
                 return self.dataset(path, train)
             dataset = self.dataset(path, {**options, "split": TRAIN_OR_ALL})
             if dataset.split == "train":
-                self.opened[path, *train.items()] = dataset
+                self.opened[_key(path, train)] = dataset
             return dataset
         with _opened_twice(path):
             dataset = self.dataset(path, options)
@@ -489,7 +494,7 @@ class Walk:
 
 def is_episodes(url: str) -> bool:
     """Return whether a path is a dataset of robot episodes."""
-    return sniff(url).kind == "lerobot"
+    return sniff(url).format.family == "episodes"
 
 
 def _opened_twice(path: str) -> AbstractContextManager[None]:

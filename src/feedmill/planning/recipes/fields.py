@@ -245,6 +245,9 @@ class WindowsModel(Strict):
         None,
         description="robot episodes: by column or camera, the first and the last frame, or offsets in seconds",
     )
+    steps: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="MCAP recordings, beside frames: the topic whose messages are the steps"
+    )
     seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="tokens in a sample"
     )
@@ -267,14 +270,17 @@ class WindowsModel(Strict):
     @model_validator(mode="after")
     def _one_length(self) -> WindowsModel:
         one_of(self, "seq_len", "block_size", "frames")
-        if self.frames is not None and (others := sorted(self.model_fields_set - {"frames"})):
+        if self.frames is None and self.steps is not None:
+            raise ValueError("steps is given beside frames: {steps: /topic, frames: {...}}")
+        if self.frames is not None and (others := sorted(self.model_fields_set - {"frames", "steps"})):
             raise ValueError(f"windows of frames take no {', '.join(others)}")
         return self
 
     def options(self) -> dict[str, Any]:
         """Return the options for `feedmill.open`."""
         given = self.model_dump(exclude_none=True)
-        return {"windows": given["frames"]} if self.frames is not None else given
+        steps = {} if self.steps is None else {"steps": self.steps}
+        return {"windows": given["frames"], **steps} if self.frames is not None else given
 
 
 def _short_windows(value: Any) -> Any:

@@ -139,8 +139,8 @@ class Recipe(Parsed):
     def statistics(self, open: Open | None = None, *, trust: bool = False, progress: bool = True) -> StatisticsReport:
         """Compute the statistics of the robot episodes that the recipe trains on, and write them beside it.
 
-        Plans of a recipe with ``normalize`` need them; see docs/formats/lerobot.md. What was computed before is not computed
-        again: another source costs its own size, and other weights cost nothing.
+        Plans of a recipe with ``normalize`` need them; see docs/formats/lerobot.md. What was computed before is not
+        computed again: another source costs its own size, and other weights cost nothing.
 
         Args:
             open, trust: see `plan`.

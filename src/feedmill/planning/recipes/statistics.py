@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.lerobot.dataset import LeRobotDataset
+from feedmill.formats.episodes import Episodic
 from feedmill.jobs.progress import Progress
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
@@ -116,7 +116,7 @@ def _sources(sources: Sequence[Dataset], names: Sequence[str], root: Node) -> li
     shares, ranges = shares_of(root), ranges_of(root)
     out = []
     for number, (dataset, name) in enumerate(zip(sources, names, strict=True)):
-        if isinstance(dataset, LeRobotDataset):
+        if isinstance(dataset, Episodic):
             dataset = EpisodeSamples(dataset, EpisodeOptions())
         if isinstance(dataset, EpisodeSamples):
             out.append(_Source(number, name, dataset, ranges[number], shares[number]))

@@ -29,9 +29,9 @@ import orjson
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, did_you_mean, refuse_empty
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
+from feedmill.formats.episodes import PAD, Episodic, frames_at, offsets_of
 from feedmill.formats.extents import Extents
-from feedmill.formats.lerobot.dataset import LeRobotDataset, is_numeric
-from feedmill.formats.lerobot.windows import PAD, frames_at, offsets_of
+from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.rows import Lazy, RowSample, to_bytes
 from feedmill.formats.sample import Sample, Source, no_such_key
@@ -100,7 +100,7 @@ class EpisodeOptions:
     Attributes:
         fps: steps a second of windows; None for the rate of the episodes.
         interpolate: ``nearest`` or ``linear``.
-        windows: see `feedmill.formats.lerobot.windows.offsets_of`; whole numbers count steps.
+        windows: see `feedmill.formats.episodes.offsets_of`; whole numbers count steps.
         rename: stored name -> name.
         parts: names of the parts that samples have; None for all.
         where: column -> condition: a value, a list of values, or a mapping of ``min``, ``max`` and ``not``.
@@ -300,7 +300,7 @@ class EpisodeSamples(Dataset):
 
     format = "lerobot"
 
-    def __init__(self, dataset: LeRobotDataset, options: EpisodeOptions) -> None:
+    def __init__(self, dataset: Episodic, options: EpisodeOptions) -> None:
         self.dataset, self.options = dataset, options
         self.url, self.split = dataset.url, dataset.split
         self._opened = replace(dataset.opened, reopen=None)
@@ -311,10 +311,15 @@ class EpisodeSamples(Dataset):
         features = [*self._stored, *options.sizes]
         steps = offsets_of(options.windows, features, options.fps or dataset.fps, dataset.url)
         self._absent = {name: steps.pop(name, None) for name in options.sizes if name not in self._stored}
-        self._frames = {name: frames_at(each, dataset.fps, options.fps) for name, each in steps.items()}
+        if options.fps is not None and dataset.fps is None:
+            raise self._no_rate()
+        self._frames = {name: frames_at(each, dataset.fps or 1.0, options.fps) for name, each in steps.items()}
         self.features = {name: self._feature(name) for name in self._numeric()}
         others = {self._stored[name]: near for name, (near, _, _) in self._frames.items() if name not in self.features}
-        self._inner = dataset.with_offsets(others)
+        kept = dataset if options.parts is None else dataset.with_cameras({self._stored.get(n) for n in options.parts})
+        self._inner = kept.with_offsets(others)
+        spans = {self._stored[n]: _reach(one) for n, one in self.features.items() if one.windowed}
+        self._ahead = kept.with_offsets({**others, **spans})
         self._numbers = _chosen(self) if options.where else None
 
     def _renamed(self) -> dict[str, str]:
@@ -379,11 +384,7 @@ class EpisodeSamples(Dataset):
     def cameras(self) -> list[str]:
         """Names of the cameras."""
         said = self.dataset.features
-        return [
-            name
-            for stored, name in self._names.items()
-            if stored in self.dataset.episodes.videos or said.get(stored, {}).get("dtype") == "image"
-        ]
+        return [name for stored, name in self._names.items() if said.get(stored, {}).get("dtype") in ("image", "video")]
 
     def _numeric(self) -> list[str]:
         """Return the features that are computed."""
@@ -471,7 +472,12 @@ class EpisodeSamples(Dataset):
     @property
     def fps(self) -> float:
         """Frames a second of the episodes."""
+        if self.dataset.fps is None:
+            raise self._no_rate()
         return self.dataset.fps
+
+    def _no_rate(self) -> ConfigError:
+        return self._bad("the data do not say how many steps a second they have", "Leave out rates and hours.")
 
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in the dataset, int64[n]."""
@@ -600,7 +606,7 @@ class EpisodeSamples(Dataset):
         """
         one = self.feature(name)
         numbers = self.frames(np.arange(len(self)) if indices is None else np.asarray(indices, np.int64))
-        out = Summary(one.out_width)
+        out = _Gathered(one.out_width)
         bounds = self.dataset.shard_bounds
         cuts = np.searchsorted(numbers, bounds)
         for file, (begin, stop) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
@@ -629,9 +635,9 @@ class EpisodeSamples(Dataset):
                 part = slice(at, at + step)
                 values, pads = one.steps(lookup, samples[part], first[part], last[part])
                 self._add(out, name, values[~pads], None, start)
-        return out
+        return out.summary()
 
-    def _add(self, out: Summary, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
+    def _add(self, out: _Gathered, name: str, values: Float64s, times: Int64s | None, start: int) -> None:
         finite = np.isfinite(values).all(-1)
         if times is not None:
             finite |= times == 0
@@ -660,7 +666,7 @@ class EpisodeSamples(Dataset):
         other = self.opened_as()
         other.scaling = scaling
         if reopen is not None:
-            other._opened = replace(other._opened, reopen=partial(_again, other._opened.reopen, scaling))
+            other._opened = replace(other._opened, reopen=partial(_again, reopen, scaling))
         return other
 
     def restored(
@@ -716,7 +722,7 @@ class EpisodeSamples(Dataset):
         self.dataset.copy_indices()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self._inner.extents(self.frames(indices))
+        return self._ahead.extents(self.frames(indices))
 
     @property
     def row_files(self) -> Sequence[str]:
@@ -767,6 +773,39 @@ class EpisodeSamples(Dataset):
 
     def verify(self) -> Sequence[FeedmillError]:
         return self.dataset.verify()
+
+
+class _Gathered:
+    """Collects vectors until they are enough to be added at once: adding sorts what a summary has."""
+
+    def __init__(self, width: int) -> None:
+        self._summary = Summary(width)
+        self._values: list[npt.NDArray[np.float32]] = []
+        self._times: list[Int64s] = []
+        self._count = 0
+
+    def add(self, values: Float64s, times: Int64s | None) -> None:
+        """Add vectors, see `Summary.add`."""
+        self._values.append(np.asarray(values, np.float32))
+        self._times.append(np.ones(len(values), np.int64) if times is None else times)
+        self._count += len(values)
+        if self._count >= _AT_ONCE // 4:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._values:
+            self._summary.add(np.concatenate(self._values), np.concatenate(self._times))
+        self._values, self._times, self._count = [], [], 0
+
+    def summary(self) -> Summary:
+        """Return the summary of all vectors."""
+        self._flush()
+        return self._summary
+
+
+def _reach(one: Feature) -> Int64s:
+    """Return the offsets of all frames that a feature reads, int64[n]."""
+    return one.near if one.part is None else np.concatenate((one.low, one.low + 1))
 
 
 def _again(reopen: Callable[[], Dataset], scaling: Scaling) -> Dataset:
@@ -845,12 +884,11 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     keep = np.ones(len(dataset), bool)
     for name, wanted in samples.options.where.items():
         stored = samples._stored.get(name, name)
-        values: Sequence[Any] | None
+        values: Sequence[Any] | npt.NDArray[Any] | None
         if stored in dataset.names:
-            values = dataset.values_of(stored)
+            values = _column(dataset, stored)
         elif stored in dataset.texts:
-            texts = dataset.tasks if stored == "task" else dataset.subtasks
-            values = [texts.get(number) for number in dataset.values_of(f"{stored}_index")]
+            values = dataset.text_values(stored)
         else:
             of_episodes = dataset.episode_values(name)
             values = of_episodes
@@ -864,22 +902,36 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
     return numbers
 
 
-def _fulfil(name: str, values: Sequence[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
-    first = next((value for value in values if value is not None), None)
+def _column(dataset: Episodic, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
+    """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
+    if is_numeric(dataset.features[stored]):
+        try:
+            files = [dataset.columns_of(file, [stored])[stored] for file in range(len(dataset.files))]
+        except DataError:  # some are missing
+            return dataset.values_of(stored)
+        values = np.concatenate(files)
+        return values[:, 0] if values.shape[1] == 1 else list(values[:1])
+    return dataset.values_of(stored)
+
+
+def _fulfil(name: str, values: Sequence[Any] | npt.NDArray[Any], wanted: Any, samples: EpisodeSamples) -> Bools:
+    first = values[0] if isinstance(values, np.ndarray) and len(values) else None
+    if first is None:
+        first = next((value for value in values if value is not None), None)
     if isinstance(first, list | dict) or getattr(first, "ndim", 0) > 0:
         raise samples._bad(
             f"where: {name!r} has several values a frame: expected one number, bool or text", "Use another column."
         )
-    array = np.asarray(values, object)
+    array = values if isinstance(values, np.ndarray) else np.asarray(values, object)
     if isinstance(wanted, Mapping):
         unknown = sorted(set(wanted) - {"min", "max", "not"})
         if unknown or not wanted:
             raise samples._bad(f"where: {name}: unknown condition {unknown}", "Use min, max and not.")
         if ("min" in wanted or "max" in wanted) and not isinstance(first, int | float | np.number):
             raise samples._bad(f"where: {name!r} is not numbers: min and max need them", "Give values instead.")
-        keep = np.asarray([value is not None for value in values], bool)
+        keep = np.asarray(array != None, bool) if array.dtype == object else np.ones(len(array), bool)  # noqa: E711
         if "min" in wanted or "max" in wanted:
-            numbers = np.asarray([np.nan if value is None else float(value) for value in values])
+            numbers = array.astype(np.float64)  # None is NaN
             keep &= (numbers >= wanted.get("min", -np.inf)) & (numbers <= wanted.get("max", np.inf))
         if "not" in wanted:
             keep &= ~_among(array, wanted["not"])

@@ -56,7 +56,7 @@ class PoseGroup:
     def fields(self) -> tuple[str, ...]:
         """All fields that are read to compute the relative ones."""
         both = [(self.position, self.reference_position), (self.rotation, self.reference_rotation)]
-        return tuple(one for field, own in both if field is not None for one in (field, own or actual(field)))
+        return tuple(name for field, own in both if field is not None for name in (field, own or actual(field)))
 
 
 def actual(field: str) -> str:
@@ -72,7 +72,7 @@ def pose_groups(config: object) -> tuple[PoseGroup, ...]:
         ConfigError: The setting is not a list of groups, or two groups have the same field.
     """
     fix = f"Write a list of groups with {', '.join(list(_KEYS)[:3])}."
-    if not isinstance(config, list | tuple) or not all(isinstance(one, Mapping) for one in config):
+    if not isinstance(config, list | tuple) or not all(isinstance(item, Mapping) for item in config):
         raise ConfigError(f"pose_groups must be a list of groups: found {config!r:.80}", fix=fix)
     out = []
     for number, given in enumerate(config):
@@ -88,7 +88,7 @@ def pose_groups(config: object) -> tuple[PoseGroup, ...]:
         if wrong is not None:
             raise ConfigError(f"{wrong!r} of pose group {number} must be a name: found {given[wrong]!r:.80}", fix=fix)
         out.append(PoseGroup(**{_KEYS[key]: value for key, value in given.items()}))
-    fields = [field for one in out for field in (one.position, one.rotation) if field is not None]
+    fields = [field for group in out for field in (group.position, group.rotation) if field is not None]
     twice = [field for field in fields if fields.count(field) > 1]
     if twice:
         raise ConfigError(f"the field {twice[0]!r} is in two pose groups", fix="Remove it from one of them.")
@@ -126,11 +126,11 @@ def computed(lowdim: Lowdim, names: Iterable[str], groups: Sequence[PoseGroup], 
             continue
         group = _group(field, groups)
         needed = (field, actual(field)) if group is None else group.fields
-        if any(one not in lowdim for one in needed) or (group is None and _ANGLES not in field):
+        if any(name not in lowdim for name in needed) or (group is None and _ANGLES not in field):
             continue
-        values = [_columns(np.asarray(lowdim[one], np.float64)) for one in needed]
-        if any(len(one) != len(values[0]) for one in values) or not 0 <= anchor < len(values[0]):
-            lengths = ", ".join(f"{one!r} {len(value)}" for one, value in zip(needed, values, strict=True))
+        values = [_columns(np.asarray(lowdim[name], np.float64)) for name in needed]
+        if any(len(value) != len(values[0]) for value in values) or not 0 <= anchor < len(values[0]):
+            lengths = ", ".join(f"{name!r} {len(value)}" for name, value in zip(needed, values, strict=True))
             raise ValueError(f"fields of a pose must have one length and the anchor's step {anchor}: found {lengths}")
         if group is None or group.rotation is None:
             if values[0].shape != values[1].shape:
@@ -141,9 +141,9 @@ def computed(lowdim: Lowdim, names: Iterable[str], groups: Sequence[PoseGroup], 
             moved = values[0] - values[1][anchor]
             out[name] = poses.wrapped(moved) if group is None else moved
         else:
-            found = _relative_pose(group, values, anchor)
+            computed_values = _relative_pose(group, values, anchor)
             both = (f"{group.position}{SUFFIX}", f"{group.rotation}{SUFFIX}")
-            out |= {one: value for one, value in zip(both, found, strict=True) if one not in lowdim}
+            out |= {name: value for name, value in zip(both, computed_values, strict=True) if name not in lowdim}
     return out
 
 
@@ -171,11 +171,11 @@ def absolute(fields: Lowdim, reference: Lowdim, groups: Sequence[PoseGroup]) -> 
             moved = np.asarray(values, np.float64) + _known(reference, own)[..., None, :]
             out[field] = poses.wrapped(moved) if group is None else moved
         elif field not in out:
-            both = [_known(fields, f"{one}{SUFFIX}") for one in (group.position, group.rotation)]
-            state = [_known(reference, one)[..., None, :] for one in (group.fields[1], group.fields[3])]
+            both = [_known(fields, f"{name}{SUFFIX}") for name in (group.position, group.rotation)]
+            state = [_known(reference, name)[..., None, :] for name in (group.fields[1], group.fields[3])]
             seen, origin = (poses.pose_matrix(at, poses.rotation_matrix(six)) for at, six in (both, state))
-            found = poses.absolute(seen, origin)
-            out[group.position], out[group.rotation] = found[..., :3, 3], poses.rotation_six(found[..., :3, :3])
+            pose = poses.absolute(seen, origin)
+            out[group.position], out[group.rotation] = pose[..., :3, 3], poses.rotation_six(pose[..., :3, :3])
     return out
 
 
@@ -206,10 +206,10 @@ def _relative_pose(group: PoseGroup, values: Sequence[npt.NDArray[Any]], anchor:
     shapes = [value.shape for value in values]
     steps = len(position)
     if shapes != [(steps, 3), (steps, 3), (steps, 6), (steps, 6)]:
-        found = ", ".join(f"{field!r} {list(shape)}" for field, shape in zip(group.fields, shapes, strict=True))
+        sizes = ", ".join(f"{field!r} {list(shape)}" for field, shape in zip(group.fields, shapes, strict=True))
         raise ValueError(
             f"the fields of the pose group {group.name!r} must be [{steps}, 3] for positions and [{steps}, 6] for"
-            f" rotations: found {found}"
+            f" rotations: found {sizes}"
         )
     turns = poses.rotation_matrix(np.concatenate((rotation, reference_rotation[anchor : anchor + 1])))
     degenerate = np.flatnonzero((np.linalg.norm(turns, axis=-1) < 0.5).any(axis=-1))

@@ -1,4 +1,4 @@
-"""What lies in the folder of the cache, all of it within one bound: what is in use, and what is evicted for more.
+"""The folder of the cache, all of it within one bound: files in use, and the eviction of others.
 
     folder/used             bytes that all files take, and bytes of a chunk (int64 both); its bytes are the locks
     folder/readers/<slot>   run and rank of a process that reads ahead (`Readers`)
@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -58,7 +57,7 @@ _DEFAULT_SIZE = 20 * 10**9
 """Bound in bytes if no size is set; or a tenth of the disk if that is less."""
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "lines", "frames", "packing", "unpacked")
+DERIVED = ("shards", "costs", "lines", "frames", "recordings", "packing", "unpacked")
 """Subfolders with derived files."""
 _WHOLE = ("packing", "unpacked")
 """Those whose subfolders are evicted as a whole."""
@@ -716,6 +715,8 @@ def _free_bytes(folder: Path) -> int | None:
 
 def _byte_of(name: str) -> int:
     """Return the byte, counted from the beginning of a kind of locks, that stands for a file."""
+    import hashlib
+
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") >> 4
 
 

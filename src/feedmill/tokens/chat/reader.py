@@ -85,19 +85,19 @@ class ChatSpec:
         if form not in FORMS:
             raise ConfigError(f"unknown form of conversations {form!r}", fix=f"Use auto or one of {', '.join(FORMS)}.")
         folder = tokenizer.path.parent
-        found = find_template(folder, template)
-        compiled = _examined([text for text in (found.text, found.with_tools) if text])
-        rule = rule_for(rule, all(one.has_generation for one in compiled))
-        dated = any("strftime_now" in text for text in (found.text, found.with_tools or ""))
+        chosen = find_template(folder, template)
+        compiled = _examined([text for text in (chosen.text, chosen.with_tools) if text])
+        rule = rule_for(rule, all(template.has_generation for template in compiled))
+        dated = any("strftime_now" in text for text in (chosen.text, chosen.with_tools or ""))
         tokens = special_tokens(folder)
         special = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in tokens.items())
         today = date.today().isoformat() if dated else None
-        known = checked_variables(variables, set().union(*(one.variables for one in compiled)))
+        known = checked_variables(variables, set().union(*(template.variables for template in compiled)))
         last = tokens.get("eos_token")
         no_stop = {tokens.get(name) for name in _NO_STOP} - {last}
         stops = {*tokenizer.special_tokens(), *([last] if last else [])} - no_stop - {""}
         return cls(
-            form, found.text, found.with_tools, special, rule, today, "", known, tuple(sorted(stops)), closed=closed
+            form, chosen.text, chosen.with_tools, special, rule, today, "", known, tuple(sorted(stops)), closed=closed
         )
 
 
@@ -113,16 +113,16 @@ def _examined(texts: Sequence[str]) -> list[_Examined]:
     prepare_children()
     out = []
     with Sandbox(_examine, SECONDS, memory=MEMORY) as box:
-        for found in box.map(texts):
-            if isinstance(found, ConfigError):
-                raise found
-            if isinstance(found, Failure):
+        for examined in box.map(texts):
+            if isinstance(examined, ConfigError):
+                raise examined
+            if isinstance(examined, Failure):
                 raise ConfigError(
-                    f"the chat template cannot be compiled: it {found.why}",
+                    f"the chat template cannot be compiled: it {examined.why}",
                     kind="bad-template",
                     fix="Fix the template.",
                 )
-            out.append(found)
+            out.append(examined)
     return out
 
 
@@ -159,8 +159,8 @@ class ChatReader:
         Raises:
             ConfigError: several conversations in a row took too long.
         """
-        for found in self._sandbox.map(rows):
-            slow = isinstance(found, Failure) and found.why.startswith(_SLOW)
+        for examined in self._sandbox.map(rows):
+            slow = isinstance(examined, Failure) and examined.why.startswith(_SLOW)
             self._slow = self._slow + 1 if slow else 0
             if self._slow >= MOST_SLOW:
                 raise ConfigError(
@@ -168,7 +168,7 @@ class ChatReader:
                     kind="bad-template",
                     fix="Use another template; for very long conversations, --chat-mask last needs less time.",
                 )
-            yield Record(None, _reason(found)) if isinstance(found, Failure) else found
+            yield Record(None, _reason(examined)) if isinstance(examined, Failure) else examined
 
     def close(self) -> None:
         """End the child process; the next row starts another."""
@@ -201,8 +201,8 @@ class Conversations:
             for other in SIDES if self.spec.side else ():
                 if other != self.spec.side:
                     self._document(row, other)
-            text, found = self._document(row, self.spec.side)
-            return Record(checked(text, "the conversation"), "", (*found, row.get("id")))
+            text, spans = self._document(row, self.spec.side)
+            return Record(checked(text, "the conversation"), "", (*spans, row.get("id")))
         except BadDocument as error:
             return Record(None, str(error))
 
@@ -226,12 +226,12 @@ class Conversations:
             except BadDocument:
                 raise error from None
         unread = checks.unread_keys(conversation, self._template(conversation.tools)[1])
-        found = learned(conversation, rendered, self.spec.rule, render, self.spec.stops)
-        text, answers = rendered.text, found.answers
-        closing = found.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
+        spans = learned(conversation, rendered, self.spec.rule, render, self.spec.stops)
+        text, answers = rendered.text, spans.answers
+        closing = spans.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
         spec = self.spec
-        said = checks.check(conversation, text, found, unread, notes, stops=spec.stops, closed=spec.closed)
-        return text, (found.spans, closing, said)
+        said = checks.check(conversation, text, spans, unread, notes, stops=spec.stops, closed=spec.closed)
+        return text, (spans.spans, closing, said)
 
     def _template(self, tools: list[Any] | None) -> tuple[Template, bool]:
         """Return the template, and whether it reads tools; compiled once."""
@@ -313,26 +313,26 @@ def find_template(folder: Path, asked: str | None = None) -> ChatTemplate:
 def special_tokens(folder: Path) -> dict[str, Any]:
     """Return the special tokens that a template gets as variables, such as ``bos_token``."""
     settings, older = read_settings(folder / CONFIG), read_settings(folder / "special_tokens_map.json")
-    found: dict[str, Any] = {}
+    tokens: dict[str, Any] = {}
     family = family_of(settings, folder)
     if family is not None:
-        found |= {"bos_token": family[1].bos, "eos_token": family[1].eos}
+        tokens |= {"bos_token": family[1].bos, "eos_token": family[1].eos}
     for name in (*_SPECIAL, *(settings.get("model_specific_special_tokens") or {})):
         value = settings.get(name, older.get(name))
         value = (settings.get("model_specific_special_tokens") or {}).get(name, value)
         value = value.get("content") if isinstance(value, dict) else value
         if isinstance(value, str):
-            found[name] = value
+            tokens[name] = value
         elif name in settings and value is None:
-            found.pop(name, None)
+            tokens.pop(name, None)
     more = settings.get("additional_special_tokens", older.get("additional_special_tokens")) or []
     texts = [item.get("content") if isinstance(item, dict) else item for item in more]
-    return found | ({"additional_special_tokens": texts} if texts else {})
+    return tokens | ({"additional_special_tokens": texts} if texts else {})
 
 
 def _named(folder: Path) -> tuple[dict[str, str], str]:
     """Return the templates of a folder by name, and the file that has the first."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     where = ""
     for name in (_JSON, CONFIG):  # the later file overrides the earlier one
         value = read_settings(folder / name).get("chat_template")
@@ -340,15 +340,15 @@ def _named(folder: Path) -> tuple[dict[str, str], str]:
             value = [{"name": DEFAULT, "template": value}]
         for item in value if isinstance(value, list) else ():
             if isinstance(item, Mapping) and isinstance(item.get("template"), str):
-                found[str(item.get("name", DEFAULT))] = item["template"]
+                names[str(item.get("name", DEFAULT))] = item["template"]
                 where = str(folder / name)
     if (folder / _FILE).is_file():
-        found[DEFAULT], where = _text(folder / _FILE), str(folder / _FILE)
+        names[DEFAULT], where = _text(folder / _FILE), str(folder / _FILE)
     if (folder / _OTHERS).is_dir():
         for path in sorted((folder / _OTHERS).glob("*.jinja")):
-            found[path.stem] = _text(path)
+            names[path.stem] = _text(path)
             where = where or str(path)
-    return found, where
+    return names, where
 
 
 def _text(path: Path) -> str:

@@ -4,8 +4,7 @@ find        which file a name stands for: a file, a folder, or a model in the Hu
 patterns    how tiktoken's encodings split texts, and their special tokens
 ranks       tiktoken files and Mistral's tekken.json: byte-level BPE by ranks, and its reference engine
 pieces      SentencePiece BPE models, by themselves and as transformers' Llama class reads them
-slow        folders with vocab.json and merges.txt, or vocab.txt
-t5          folders with spiece.model of the T5 class
+slow        folders with vocab.json and merges.txt of GPT-2, or vocab.txt of Bert
 settings    the settings of tokenizer_config.json that AutoTokenizer applies to a tokenizer.json
 releases    which release of transformers is followed, and what release 5 makes of a tokenizer.json
 kept        conversions that are kept on this machine

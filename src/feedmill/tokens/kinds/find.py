@@ -11,15 +11,15 @@ import re
 from pathlib import Path
 
 from feedmill.errors import ConfigError, NotFound
-from feedmill.tokens.kinds.slow import FILES, is_slow
-from feedmill.tokens.kinds.t5 import FILE, is_t5
+from feedmill.tokens.kinds.slow import CONVERT, FILES, is_slow
+from feedmill.tokens.template import CONFIG, read_settings
 
 _KINDS = ("tokenizer.json", "tekken.json", "tokenizer.model", *FILES)
 _UNSUPPORTED = ("spiece.model", "sentencepiece.bpe.model")
+_T5 = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "musicgen", "musicgen_melody", "pix2struct")
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _READS = (
-    "tokenizer.json, a SentencePiece .model, a .tiktoken file, tekken.json, vocab.json with merges.txt, vocab.txt, or"
-    " spiece.model of T5"
+    "tokenizer.json, a SentencePiece .model, a .tiktoken file, tekken.json, vocab.json with merges.txt, or vocab.txt"
 )
 
 
@@ -76,8 +76,6 @@ def hub_cache() -> Path:
 
 
 def _in_folder(folder: Path) -> Path:
-    if is_t5(folder / FILE) and (folder / FILE).is_file() and not (folder / "tokenizer.json").is_file():
-        return folder / FILE
     for name in _KINDS:
         path = folder / name
         if path.is_file() and (name not in FILES or is_slow(path)):
@@ -95,15 +93,28 @@ def _in_folder(folder: Path) -> Path:
         )
     other = next((name for name in _UNSUPPORTED if (folder / name).is_file()), None)
     if other is not None:
-        raise ConfigError(
-            f"expected {_READS}; found {other}, whose ids the model's class in transformers changes",
-            file=str(folder),
-            kind="unsupported-tokenizer",
-            fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
-        )
+        raise _changed_ids(folder, other)
     raise NotFound(
         f"the folder has no tokenizer: expected {_READS}",
         file=str(folder),
         kind="no-tokenizer",
         fix="Pass the tokenizer's own folder or file.",
+    )
+
+
+def refuse_classes(path: Path) -> None:
+    """Raise `ConfigError` for a SentencePiece model of the T5 class, whose ids are not those of the model alone."""
+    config = read_settings(path.parent / "config.json")
+    name = read_settings(path.parent / CONFIG).get("tokenizer_class") or config.get("tokenizer_class")
+    kind = str(name).removesuffix("Fast").removesuffix("Tokenizer").lower() if name else config.get("model_type")
+    if path.name in _UNSUPPORTED and kind in _T5:
+        raise _changed_ids(path.parent, path.name)
+
+
+def _changed_ids(folder: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"expected {_READS}; found {name}, whose ids the model's class in transformers changes",
+        file=str(folder),
+        kind="unsupported-tokenizer",
+        fix=CONVERT,
     )

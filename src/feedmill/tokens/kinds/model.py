@@ -3,7 +3,6 @@
 kind            ``tokenizer.json``                                      reference
 tokenizer.json  the file, with the settings next to it applied          `tokenizers`
 vocab.json/.txt made from the files (`slow`), with the settings         `tokenizers`
-spiece.model    made from the model (`t5`), with the settings           `tokenizers`
 tiktoken file   made from the ranks (`ranks`)                           `ranks.RankEngine`
 tekken.json     made from the ranks                                     `ranks.RankEngine`
 .model          made from the pieces (`pieces`), if they are BPE        SentencePiece
@@ -23,7 +22,8 @@ import xxhash
 
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
-from feedmill.tokens.kinds import pieces, ranks, slow, t5
+from feedmill.tokens.kinds import pieces, ranks, slow
+from feedmill.tokens.kinds.find import refuse_classes
 from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.releases import FIVE, read_as, unknown_class
 from feedmill.tokens.kinds.settings import applied
@@ -90,9 +90,8 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
         return _of_ranks(path, found, "a tiktoken file", _digest(data, pattern, found.special if pattern else None))
     if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
-    if t5.is_t5(path):
-        return _of_files(path, t5.document(path, data), f"a folder with {t5.FILE}", template_source)
     if is_pieces(path):
+        refuse_classes(path)
         if template_source == "class":
             return _of_files(path, pieces.as_class(path, data), "a SentencePiece model", template_source)
         return _of_pieces(path, data)
@@ -130,7 +129,7 @@ def _of_files(path: Path, document: dict[str, Any], what: str, source: TemplateS
     if source == FIVE:
         raise unknown_class(path.parent, document["class"])
     changed, changes = applied(document, path.parent)
-    text = orjson.dumps(slow.finished(changed, document["class"], path))
+    text = orjson.dumps(changed)
     vocabulary = read_vocabulary(path, text)
     for role, end in (("bos_token", "bos"), ("eos_token", "eos")):
         token = token_of(document["tokens"].get(role))

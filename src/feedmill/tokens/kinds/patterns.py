@@ -1,4 +1,4 @@
-"""How named encodings of tiktoken split texts, and their special tokens.
+"""Patterns by which named encodings of tiktoken split texts, and their special tokens.
 
 A ``.tiktoken`` file has only tokens and their ranks. The pattern that splits a text into words, and the special tokens,
 are in the code of the program that uses the file. Patterns are written without possessive quantifiers, which not all
@@ -7,7 +7,6 @@ engines know; they match the same.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LOWER, _UPPER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+" + _END
 CL100K = _SHORT + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|" + _LINES
-CLIP = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 QWEN = _SHORT + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|" + _LINES
 O200K = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}?"
@@ -97,5 +95,7 @@ def name_of(stem: str, data: bytes, tokens: int) -> str | None:
         stem: the file's name without ``.tiktoken``; ``tokenizer.model`` is that of Llama 3 and later.
         data, tokens: its content, and its number of tokens.
     """
+    import hashlib
+
     name = _SHA256.get(hashlib.sha256(data).hexdigest()) or ("llama3" if stem == "tokenizer.model" else stem.lower())
     return name if name in NAMED and NAMED[name].tokens == tokens else None

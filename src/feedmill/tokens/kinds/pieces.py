@@ -26,7 +26,7 @@ from feedmill.tokens.kinds.slow import roles_of
 from feedmill.tokens.template import CONFIG, read_settings
 
 SPACE = "▁"
-_NORMAL, _UNKNOWN, CONTROL, USER, _UNUSED = 1, 2, 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED = 1, 2, 3, 4, 5
 
 
 def document(data: bytes) -> bytes | str:
@@ -37,7 +37,7 @@ def document(data: bytes) -> bytes | str:
     Raises:
         ConfigError: the bytes are not a model.
     """
-    pieces, training, normalizer = read_pieces(data)
+    pieces, training, normalizer = _pieces(data)
     if training.get(3, 1) != 2:
         return "it is not a BPE model"
     if normalizer.get(2) or normalizer.get(4, 1) or not normalizer.get(5, 1):
@@ -81,10 +81,10 @@ def document(data: bytes) -> bytes | str:
 
 def user_defined(data: bytes) -> list[str]:
     """Return the user-defined symbols of a model, as they occur in texts."""
-    return [text.replace(SPACE, " ") for text, _, kind in _read(data)[0] if kind == USER]
+    return [text.replace(SPACE, " ") for text, _, kind in _read(data)[0] if kind == _USER]
 
 
-def read_pieces(
+def _pieces(
     data: bytes, file: str | None = None
 ) -> tuple[list[tuple[str, float, int]], dict[int, int], dict[int, int]]:
     """Return text, score and type of each piece, and the numbers of the training and the normalizer.
@@ -97,15 +97,6 @@ def read_pieces(
         raise ConfigError(
             f"this is not a SentencePiece model ({type(error).__name__}: {error})", file=file, kind="bad-tokenizer"
         ) from None
-
-
-def charsmap(data: bytes) -> bytes:
-    """Return the table of characters by which a model normalizes texts; empty if there is none."""
-    found = b""
-    for field, value in _fields(data):
-        for inner, content in _fields(_bytes(value)) if field == 3 else ():
-            found = content if inner == 2 and isinstance(content, bytes) else found
-    return found
 
 
 class Guarded(TokenizerEngine):
@@ -225,9 +216,9 @@ def as_class(path: Path, data: bytes) -> dict[str, Any]:
     found: dict[str, Any] = orjson.loads(made)
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     found["added_tokens"] = [
-        {"id": number, "content": text, **flags, "special": kind == CONTROL}
-        for number, (text, _, kind) in enumerate(read_pieces(data)[0])
-        if kind in (CONTROL, USER)
+        {"id": number, "content": text, **flags, "special": kind == _CONTROL}
+        for number, (text, _, kind) in enumerate(_pieces(data)[0])
+        if kind in (_CONTROL, _USER)
     ]
     prefix = settings.get("add_prefix_space", True) is not False
     if settings.get("legacy", True) is False:

@@ -1,8 +1,9 @@
 """Folders with ``vocab.json`` and ``merges.txt`` (byte-level BPE), or ``vocab.txt`` (WordPiece), as ``tokenizer.json``.
 
 Such a folder holds a tokenizer of a class of Hugging Face transformers. The class decides how texts are split and what
-goes around them; `AutoTokenizer` converts it when it loads the folder. `CLASSES` lists the classes that are converted
-here in the same way (transformers 4.57).
+goes around them; `AutoTokenizer` converts it when it loads the folder. The GPT-2 and Bert classes, whose files
+Megatron-LM reads as well, are converted here in the same way (transformers 4.57). Of the others of `CLASSES`, folders
+with a ``tokenizer.json`` are read, which get the special tokens of their class.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.kinds.patterns import CLIP, QWEN
 from feedmill.tokens.template import CONFIG, read_settings
 
+CONVERT = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json."
 FILES = {"vocab.json": ("vocab.json", "merges.txt"), "vocab.txt": ("vocab.txt",)}
 
 
@@ -25,7 +26,7 @@ class Class(NamedTuple):
 
     Attributes:
         file: its vocabulary.
-        rule: ``gpt2``, ``roberta``, ``qwen2``, ``clip``, ``whisper`` or ``bert``.
+        rule: ``gpt2`` or ``bert``; empty if a folder must have a ``tokenizer.json``.
         model_types: models that use it.
         tokens: its special tokens by role, unless the settings name others.
     """
@@ -46,13 +47,13 @@ _QWEN2 = {"unk_token": _END, "eos_token": _END, "pad_token": _END}
 CLASSES = {
     "GPT2Tokenizer": Class("vocab.json", "gpt2", "gpt2 gpt_neo gptj gpt_bigcode opt imagegpt", _GPT2),
     "CodeGenTokenizer": Class("vocab.json", "gpt2", "codegen phi", _GPT2),
-    "RobertaTokenizer": Class("vocab.json", "roberta", "roberta data2vec-text ibert", _ROBERTA),
-    "BartTokenizer": Class("vocab.json", "roberta", "bart", _ROBERTA),
-    "LEDTokenizer": Class("vocab.json", "roberta", "led", _ROBERTA),
-    "LongformerTokenizer": Class("vocab.json", "roberta", "longformer", _ROBERTA),
-    "Qwen2Tokenizer": Class("vocab.json", "qwen2", "qwen2 qwen2_moe qwen3 qwen3_moe", _QWEN2),
-    "CLIPTokenizer": Class("vocab.json", "clip", "clip altclip clipseg groupvit owlvit owlv2 oneformer xclip", _CLIP),
-    "WhisperTokenizer": Class("vocab.json", "whisper", "whisper", _GPT2),
+    "RobertaTokenizer": Class("vocab.json", "", "roberta data2vec-text ibert", _ROBERTA),
+    "BartTokenizer": Class("vocab.json", "", "bart", _ROBERTA),
+    "LEDTokenizer": Class("vocab.json", "", "led", _ROBERTA),
+    "LongformerTokenizer": Class("vocab.json", "", "longformer", _ROBERTA),
+    "Qwen2Tokenizer": Class("vocab.json", "", "qwen2 qwen2_moe qwen3 qwen3_moe", _QWEN2),
+    "CLIPTokenizer": Class("vocab.json", "", "clip altclip clipseg groupvit owlvit owlv2 oneformer xclip", _CLIP),
+    "WhisperTokenizer": Class("vocab.json", "", "whisper", _GPT2),
     "BertTokenizer": Class("vocab.txt", "bert", "bert visual_bert nezha", _BERT),
     "DistilBertTokenizer": Class("vocab.txt", "bert", "distilbert", _BERT),
     "ElectraTokenizer": Class("vocab.txt", "bert", "electra", _BERT),
@@ -60,8 +61,6 @@ CLASSES = {
     "ConvBertTokenizer": Class("vocab.txt", "bert", "convbert", _BERT),
     "SqueezeBertTokenizer": Class("vocab.txt", "bert", "squeezebert", _BERT),
 }
-_CLIP_MERGES = 49_152 - 256 - 2
-"""Merges that the class reads of its file."""
 _DEFAULTS = {"vocab.json": "GPT2Tokenizer", "vocab.txt": "BertTokenizer"}
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -83,11 +82,6 @@ def document(path: Path) -> dict[str, Any]:
     settings = read_settings(path.parent / CONFIG)
     name, found = class_of(path, settings)
     roles = roles_of(settings, path.parent, found.tokens)
-    if found.rule == "roberta" and isinstance(roles.get("mask_token"), str):
-        roles["mask_token"] = {"content": roles["mask_token"], "lstrip": True}
-    if found.rule == "clip":  # the class looks for these in the normalized text
-        plain = {role for role in ("bos_token", "eos_token", "unk_token") if isinstance(roles.get(role), str)}
-        roles |= {role: {"content": roles[role], "normalized": True} for role in plain}
     tokens = {role: text for role, token in roles.items() if (text := token_of(token)) is not None}
     vocab = _words(path) if found.rule == "bert" else _vocab(path)
     named = {role: (token, vocab[token]) for role, token in tokens.items() if token in vocab}
@@ -101,8 +95,7 @@ def document(path: Path) -> dict[str, Any]:
         ) from None
     model = {"type": "BPE"} | parts.pop("model", {})
     if model["type"] == "BPE":
-        most = _CLIP_MERGES if found.rule == "clip" else None
-        model["merges"] = _merges(path.parent / "merges.txt", vocab)[:most]
+        model["merges"] = _merges(path.parent / "merges.txt", vocab)
     head: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
@@ -122,14 +115,14 @@ def class_of(path: Path, settings: Mapping[str, Any]) -> tuple[str, Class]:
     if name is None and kind is not None:
         name = next((n for n, known in CLASSES.items() if kind in known.model_types.split()), f"that of {kind}")
     name = name or _DEFAULTS[path.name]
-    if name in CLASSES and CLASSES[name].file == path.name:
+    if name in CLASSES and CLASSES[name].file == path.name and CLASSES[name].rule:
         return name, CLASSES[name]
     raise ConfigError(
         f"a folder with {' and '.join(FILES[path.name])} is read for the classes"
-        f" {', '.join(n for n, known in CLASSES.items() if known.file == path.name)}; found {name}",
+        f" {', '.join(n for n, known in CLASSES.items() if known.file == path.name and known.rule)}; found {name}",
         file=str(path.parent),
         kind="unsupported-tokenizer",
-        fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of transformers writes a tokenizer.json.",
+        fix=CONVERT,
     )
 
 
@@ -194,66 +187,6 @@ def _gpt2(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) 
     return {"pre_tokenizer": level, "post_processor": after, "decoder": _DECODER}
 
 
-def _roberta(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
-    after = template_of([named["cls_token"]], [named["sep_token"]])  # as RobertaProcessing, which fastokens lacks
-    plain = {key: value for key, value in settings.items() if key != "add_bos_token"}
-    return _gpt2(plain, tokens, named) | {"post_processor": after}
-
-
-def _qwen2(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:  # noqa: ARG001
-    split = {"type": "Split", "pattern": {"Regex": QWEN}, "behavior": "Isolated", "invert": False}
-    level = _LEVEL | {"add_prefix_space": bool(settings.get("add_prefix_space")), "use_regex": False}
-    words = {"type": "Sequence", "pretokenizers": [split, level]}
-    return {"normalizer": {"type": "NFC"}, "pre_tokenizer": words, "post_processor": None, "decoder": _DECODER}
-
-
-def _clip(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:  # noqa: ARG001
-    space = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
-    split = {"type": "Split", "pattern": {"Regex": CLIP}, "behavior": "Removed", "invert": True}
-    level = _LEVEL | {"add_prefix_space": False, "use_regex": True}
-    model = {"unk_token": tokens["unk_token"], "continuing_subword_prefix": "", "end_of_word_suffix": "</w>"}
-    return {
-        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, space, {"type": "Lowercase"}]},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
-        "post_processor": template_of([named["bos_token"]], [named["eos_token"]]),
-        "decoder": _DECODER,
-        "model": model | {"fuse_unk": False},
-    }
-
-
-def _whisper(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
-    plain = {key: value for key, value in settings.items() if key != "add_bos_token"}
-    return _gpt2(plain, tokens, named)  # see `finished` for its template, whose tokens are added ones
-
-
-def finished(document: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    """Return a ``tokenizer.json`` with the added tokens of the settings, and what of its class needs their ids.
-
-    Raises:
-        ConfigError: a token that the class puts around texts is missing.
-    """
-    if name not in CLASSES or CLASSES[name].rule != "whisper":
-        return document
-    settings = read_settings(path.parent / CONFIG)
-    roles = roles_of(settings, path.parent, CLASSES[name].tokens)
-    before = ["<|startoftranscript|>"]
-    before += [f"<|{settings['language'].lower()}|>"] if isinstance(settings.get("language"), str) else []
-    before += [f"<|{settings['task']}|>"] if isinstance(settings.get("task"), str) else []
-    before += [] if settings.get("predict_timestamps") else ["<|notimestamps|>"]
-    ids = document["model"]["vocab"] | {token["content"]: token["id"] for token in document.get("added_tokens") or ()}
-    around = [*before, str(token_of(roles.get("eos_token")))]
-    missing = next((token for token in around if token not in ids), None)
-    if missing is not None:
-        raise ConfigError(
-            f"the tokenizer lacks {missing!r}, which {name} puts around texts",
-            file=str(path.parent),
-            kind="unknown-token",
-            fix="Add added_tokens.json of the model; 'language' in the settings is a code, such as en.",
-        )
-    pairs = [(token, ids[token]) for token in around]
-    return document | {"post_processor": template_of(pairs[:-1], pairs[-1:])}
-
-
 def _bert(settings: Mapping[str, Any], tokens: Mapping[str, str], named: Named) -> dict[str, Any]:
     model = {"type": "WordPiece", "unk_token": tokens["unk_token"], "continuing_subword_prefix": "##"}
     return {
@@ -274,7 +207,7 @@ def bert_normalizer(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_RULES = {"gpt2": _gpt2, "roberta": _roberta, "qwen2": _qwen2, "clip": _clip, "whisper": _whisper, "bert": _bert}
+_RULES = {"gpt2": _gpt2, "bert": _bert}
 
 
 def template_of(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> dict[str, Any]:

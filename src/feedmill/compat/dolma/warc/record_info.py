@@ -1,4 +1,4 @@
-"""What Dolma reads from the headers of a record, under Dolma's name: `WarcRecordInfo`."""
+"""`WarcRecordInfo`: the headers of a record as Dolma reads and names them."""
 
 from __future__ import annotations
 

@@ -121,10 +121,12 @@ def _decoder(code: int) -> Callable[[memoryview, int], Any]:
     name = _NAMES[code] if code < len(_NAMES) else str(code)
     if name not in ("lz4", "zlib", "zstd"):
         raise ValueError(f"the compressor {name} is unsupported, expected lz4, zlib or zstd")
-    return {"zlib": inflate, "zstd": unzstd}.get(name) or _lz4_decoder()
+    return {"zlib": inflate, "zstd": unzstd}.get(name) or lz4_decoder()
 
 
-def _lz4_decoder() -> Callable[[memoryview, int], Any]:
+@cache
+def lz4_decoder() -> Callable[[memoryview, int], Any]:
+    """Return the decoder of a block of LZ4: of its bytes and unpacked size. Raises `MissingExtra` without pyarrow."""
     pyarrow = load_pyarrow()
     codec = pyarrow.Codec("lz4_raw")
 

@@ -1,4 +1,4 @@
-"""A sample's parts as plain data for pages, and its images: bounded, and written again, so that no byte is sent raw."""
+"""The parts of one sample as plain data for pages, and its images, decoded and encoded again: no byte is sent raw."""
 
 from __future__ import annotations
 

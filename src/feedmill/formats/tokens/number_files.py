@@ -1,4 +1,4 @@
-"""Write and map flat files of token ids, with the checks that all formats share."""
+"""Map and write files of numbers one after the other, such as token ids, with the checks that all formats share."""
 
 from __future__ import annotations
 
