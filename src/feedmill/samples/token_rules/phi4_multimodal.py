@@ -58,7 +58,7 @@ class Phi4Images(TokenRule):
         patches = self.side // self.patch
         down = -(-(patches * rows - (self.side * rows - height) // self.patch) // 2)
         across = -(-(patches * columns - (self.side * columns - width) // self.patch) // 2)
-        return 256 + 1 + down * across + down + 16
+        return np.asarray(256 + 1 + down * across + down + 16)
 
 
 class Phi4Audio(TokenRule):

@@ -144,7 +144,7 @@ class Qwen2Videos(TokenRule):
             top = np.minimum(self.most, total) // self.temporal * self.temporal
             asked = np.minimum(np.minimum(np.maximum(total / sizes.fps * self.fps, self.least), top), total)
             wanted = np.floor(asked / self.temporal).astype(np.int64) * self.temporal
-        return np.maximum(wanted, 1)
+        return np.asarray(np.maximum(wanted, 1))
 
     def count(self, sizes: Sizes) -> Int64s:
         frames, factor = self.sampled(sizes), self.patch * self.merge
