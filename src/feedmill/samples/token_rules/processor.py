@@ -270,7 +270,9 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
         parts["audio"],
         Parameters(content.get(TOKENIZER, {}), store.locate(TOKENIZER)),
     )
-    rules = {made.kind: made(folder) for made in RULES[name] if getattr(folder, made.kind) is not None}
+    rules: dict[str, TokenRule] = {
+        made.kind: made(folder) for made in RULES[name] if getattr(folder, made.kind) is not None
+    }
     if not rules:
         raise NotFound(
             f"the folder has no parameters of {' or '.join(made.kind for made in RULES[name])}",

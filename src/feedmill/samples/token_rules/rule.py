@@ -96,6 +96,10 @@ class TokenRule(ABC):
     placeholder: str
     rate: int = 0
 
+    @abstractmethod
+    def __init__(self, folder: Folder) -> None:
+        """Read the parameters. Raises `ConfigError` if one is invalid, or one that the rule does not know."""
+
     @property
     def identity(self) -> str:
         """Return all that determines counts: the rule, its version, and its parameters."""
