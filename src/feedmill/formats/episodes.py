@@ -142,11 +142,11 @@ class Episodic(Dataset, ABC):
 
     @property
     def episode_columns(self) -> Sequence[str]:
-        """Return the names of what is known of each episode."""
+        """Return the names of the facts about each episode."""
         return ()
 
     def episode_values(self, name: str) -> list[Any] | None:  # noqa: ARG002
-        """Return what is known of each episode under a name; None if nothing is."""
+        """Return a fact about each episode by its name; None if there is none."""
         return None
 
     def find(self, key: str) -> int:

@@ -12,6 +12,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `app.py`: routes, the views by name, what is open, who may read, headers, errors
 - `state.py`: the state of a page: its address, read and written
 - `samples.py`: view 1: samples of a dataset
+- `episodes.py`: of view 1: the episode of a frame
 - `step.py`: view 2: what a step sees
 - `mixture.py`: view 3: the recipe's sources over the run
 - `weights.py`: the weights in a recipe's tree, changes of them, and changed copies
