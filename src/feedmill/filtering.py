@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.errors import ConfigError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
 
-@dataclass(frozen=True)
 class Filter(Passing, AllowStale, Ids):
     """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats import yamls
 from feedmill.formats.energon.join import JoinSide, compute
+from feedmill.formats.energon.splits import _as_written
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
@@ -88,3 +90,23 @@ def test_excluded_samples_do_not_count_in_splits(folder: Path) -> None:
     excluding(folder, "shards/shard_000.tar/s00007", "shards/shard_000.tar/s00007", "shards/shard_001.tar/s00300")
     assert open_dataset(folder, raw=True).splits == {"train": 498}
     assert len(open_dataset(folder, split="train", raw=True)) == 498
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("split_parts:\n  train:\n  - a-{000..007}.tar\n  - s/b_1.tar\n  val: []\nexclude: []\n", True),
+        ("split_parts:\n  a: []\nexclude: []\n", True),
+        ("split_parts:\n  train:\n  - a.tar\n  train:\n  - b.tar\nexclude: []\n", False),
+        ("split_parts:\n  train:\n  - a.tar # not b\nexclude: []\n", False),
+        ("split_parts:\n  train:\n  - 'a.tar'\nexclude: []\n", False),
+        ("split_parts:\n  train:\n  - a.tar\nexclude:\n- a.tar/1\n", False),
+        ("split_parts:\n  train:\n  - a.tar\n", False),
+        ("split_parts:\n  1.5:\n  - a.tar\nexclude: []\n", False),
+    ],
+)
+def test_a_split_file_is_read_alike_with_and_without_the_package(text: str, read: bool) -> None:
+    found = _as_written(text.encode())
+    assert (found is not None) is read
+    if found is not None:
+        assert found | {"exclude": []} == yamls.read_config(text.encode(), "split.yaml", last_counts=True).value

@@ -52,6 +52,18 @@ def test_opening_tars_imports_no_other_format(tmp_path: Path, kind: str) -> None
     assert not read
 
 
+def test_a_first_batch_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    """Half of a cold start is imports: this is what came in unnoticed before."""
+    url = make(tmp_path, "prepared")
+    found = imported(
+        f"import feedmill as fm; next(iter(fm.Loader(fm.open({str(url)!r}, raw=True, decode=None), batch_size=2)))\n"
+        "heavy = {'yaml', 'sqlite3', 'shutil', 'tempfile', 'multiprocessing', 'importlib.metadata'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    assert len(found) <= 130
+    assert not {name for name in found if name.startswith(("feedmill.jobs.journal", "feedmill.jobs.engine"))}
+
+
 def test_a_path_is_sniffed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = make(tmp_path, "prepared")
     seen = []

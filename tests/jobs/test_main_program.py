@@ -13,7 +13,8 @@ import pytest
 HEAD = """
 import os, threading, time
 from feedmill.errors import FeedmillError
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.engine import Policy
+from feedmill.jobs.run import run
 def double(x):
     return 2 * x
 def work(limit=60.0):

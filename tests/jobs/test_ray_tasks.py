@@ -104,7 +104,7 @@ class Reference(list[Any]):
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Units run in this process, which is no worker."""
-    monkeypatch.setattr("feedmill.jobs.processes.enter_unit", lambda: None)
+    monkeypatch.setattr("feedmill.jobs.engine.enter_unit", lambda: None)
     monkeypatch.setattr(ray_tasks, "share", lambda: None)
     monkeypatch.setattr(Nodes, "another", lambda *_: None)
     monkeypatch.setattr(ray_tasks.random, "uniform", lambda *_: 0.0)  # no time between tries

@@ -16,9 +16,10 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
+from feedmill.jobs.pool import Pool
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, _Processes, run, run_largest_first
+from feedmill.jobs.run import run, run_largest_first
 from feedmill.jobs.stragglers import Stragglers
 from helpers import worker_functions as working
 
@@ -167,14 +168,14 @@ def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path
 @pytest.mark.parametrize("started", [False, True])
 def test_an_interrupt_during_the_start_leaves_no_worker(started, monkeypatch):
     patched = "_hand_out" if started else "_start"
-    real = getattr(_Processes, patched)
+    real = getattr(Pool, patched)
 
     def interrupted(*args):
         if started:
             real(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Processes, patched, interrupted)
+    monkeypatch.setattr(Pool, patched, interrupted)
     results = run(working.square, range(50), workers=2)
     with pytest.raises(KeyboardInterrupt):
         next(results)
@@ -310,12 +311,12 @@ sys.path.insert(0, {tests!r})
 from helpers import worker_functions as working
 from feedmill.jobs import processes
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.engine import Policy
+from feedmill.jobs.run import run, run_largest_first
 def ways():
     seen = []
     real = processes.new_context
-    import feedmill.jobs.run as module
-    module.new_context = lambda *a, **k: seen.append(real(*a, **k)) or seen[-1]
+    processes.new_context = lambda *a, **k: seen.append(real(*a, **k)) or seen[-1]
     with Progress("squares", 4, enabled=True) as bar:
         found = list(run(working.square, range(4), workers=2, progress=bar))
     assert found == [0, 1, 4, 9], found
@@ -345,7 +346,8 @@ MAIN = """
 import sys
 sys.path.insert(0, {tests!r})
 from helpers import worker_functions as working
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.engine import Policy
+from feedmill.jobs.run import run, run_largest_first
 try:
     list(run(working.note_and_sleep, [{folder!r}] * 10, workers=2))
 except KeyboardInterrupt:
@@ -409,8 +411,8 @@ def quick(monkeypatch):
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr("feedmill.jobs.run.Stragglers", partial(Stragglers, clock))
-    monkeypatch.setattr("feedmill.jobs.run._LOOK", 0.05)
+    monkeypatch.setattr("feedmill.jobs.pool.Stragglers", partial(Stragglers, clock))
+    monkeypatch.setattr("feedmill.jobs.pool._LOOK", 0.05)
     monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.1)  # a worker that is stopped cleans nothing up
 
 
@@ -449,7 +451,7 @@ def test_a_stopped_worker_is_named_and_others_do_not_wait_for_it(stage, quick, t
 
 
 def test_large_results_do_not_pile_up_behind_a_slow_one(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("feedmill.jobs.run._KEPT", 10)
+    monkeypatch.setattr("feedmill.jobs.pool._KEPT", 10)
     mark, taken = tmp_path / "stopped", []
     jobs = ((str(mark), number) for number in range(300) if taken.append(number) or True)
     results = run(working.stop_once, jobs, workers=2, where=Where("trying", "key", None))

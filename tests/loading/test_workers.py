@@ -139,7 +139,7 @@ def test_a_worker_that_dies_or_hangs_is_replaced(
             self.late += 100 * ((tmp_path / "hang").exists() and "restarted" not in caplog.text)
             return time.monotonic() + self.late
 
-    monkeypatch.setattr("feedmill.jobs.run.time", Clock())
+    monkeypatch.setattr("feedmill.jobs.pool.time", Clock())
     workers = Workers(2, processes=True, timeout=50 if what == "hang" else None)
     loader = Loader(FakePlan(), 4, transform=partial(once, str(tmp_path), what, 14), workers=workers)
     with caplog.at_level(logging.WARNING, "feedmill"):

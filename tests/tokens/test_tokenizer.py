@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
+from contextlib import nullcontext
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
-from feedmill.tokens import tokenizer
+from feedmill.tokens import engines, tokenizer
 from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
@@ -25,6 +29,46 @@ def test_what_is_known_of_a_tokenizer() -> None:
     facts = found.facts()
     assert facts.hash == found.hash and facts.backend == "fastokens" and "fastokens" in facts.versions
     assert loaded("tok1k", "hf").hash == found.hash and loaded("tok1k_bos").hash != found.hash
+
+
+def test_a_small_file_is_tokenized_without_what_it_does_not_need(tmp_path: Path) -> None:
+    """A third of a short command is imports: this is what came in unnoticed before."""
+    write_lines(tmp_path / "a.jsonl", ["one", "two"])
+    loaded("tok1k")  # keeps its verdict
+    words = ["tokenize", tmp_path / "a.jsonl", "-o", tmp_path / "a", "-t", tokenizer_file("tok1k"), "--workers", "1"]
+    code = (
+        f"import sys; sys.argv = ['feedmill', *{[*map(str, words)]!r}]\n"
+        "from feedmill.cli.app import main; main()\n"
+        "heavy = {'multiprocessing', 'concurrent.futures.process', 'importlib.metadata', 'tarfile', 'secrets'}\n"
+        "own = {name for name in sys.modules if name.startswith('feedmill.')}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "parts = ('jobs.pool', 'documents.columns', 'documents.expressions', 'tokens.chat', 'formats.arrowtypes')\n"
+        "left = [name for name in own if name.startswith(tuple(f'feedmill.{part}' for part in parts))]\n"
+        "assert not left and len(own) <= 160, (left, len(own))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_document_is_read_but_for_its_merges() -> None:
+    for name in ("tok1k", "tok1k_bos"):
+        data = tokenizer_file(name).read_bytes()
+        whole, read = json.loads(data), engines._document(data)
+        assert json.loads(orjson.dumps(read)) == whole
+        assert isinstance(read["model"].pop("merges"), orjson.Fragment) and whole["model"].pop("merges")
+        assert read == whole
+    for broken in (b"[]", b"{", b'{"model": 1}', b'{"model": {"vocab": {}}}', b"\xff"):
+        with pytest.raises(ConfigError, match=r"not a tokenizer.json") if broken[-2:] != b"}}" else nullcontext():
+            engines.read_vocabulary(Path("tokenizer.json"), broken)
+
+
+@pytest.mark.parametrize("package", ["fastokens", "tokenizers", "regex", "none-such"])
+def test_the_version_of_a_package_is_that_of_its_metadata(package: str) -> None:
+    try:
+        wanted = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        wanted = "unknown"
+    assert tokenizer._version(package) == wanted
 
 
 @pytest.mark.parametrize("backend", ["fastokens", "hf"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from feedmill.writing.rewrite import RewriteReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeleteListed(Delete):
+class DeleteListed(Delete, kw_only=True):
     __doc__ = Delete.__doc__
 
     keys_from: Annotated[str | None, Opt("FILE", "A file with one key on each line.")] = None

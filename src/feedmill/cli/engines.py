@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +21,7 @@ UNFINISHED = 3
 LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions(Options):
+class EngineOptions(Options, kw_only=True):
     """Where the units of a verb run."""
 
     engine: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -17,8 +16,7 @@ _MOST_SHARES = 20
 _LOW_FILL = 0.95
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOrSchema(PlanOptions):
+class PlanOrSchema(PlanOptions, kw_only=True):
     __doc__ = PlanOptions.__doc__
 
     schema: Annotated[bool, Flag("Print the JSON schema of recipes and exit.")] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import PrepareReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrepareAndAsk(Prepare, MediaChoice):
+class PrepareAndAsk(Prepare, MediaChoice, kw_only=True):
     __doc__ = Prepare.__doc__
 
     skip_dataset_yaml: Annotated[bool, Flag("Do not write a sample description.")] = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.prepare_media import MediaReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChosenMedia(MediaChoice, PrepareMedia):
+class ChosenMedia(MediaChoice, PrepareMedia, kw_only=True):
     __doc__ = PrepareMedia.__doc__
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from feedmill.cli.command import command
-from feedmill.cli.merge import show
-from feedmill.cli.output import emit_report
+from feedmill.cli.output import emit_report, show_written
 from feedmill.jobs.options import call
 from feedmill.tokens.options import Split
 
@@ -14,4 +13,4 @@ def split(options: Split, json: bool) -> None:
     from feedmill.tokens.split import split as run
 
     report = call(run, options)
-    emit_report(report, json, lambda: show(report))
+    emit_report(report, json, lambda: show_written(report))

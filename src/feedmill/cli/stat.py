@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,8 +27,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SOURCES = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawnStat(Stat):
+class DrawnStat(Stat, kw_only=True):
     __doc__ = Stat.__doc__
 
     plot: Annotated[bool, Flag("Draw a histogram of each distribution.")] = False

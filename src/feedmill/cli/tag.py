@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from feedmill.curation.tag import TagReport
 
 
-@dataclass(frozen=True, kw_only=True)
-class TagOrList(Tag):
+class TagOrList(Tag, kw_only=True):
     __doc__ = Tag.__doc__
 
     list_: Annotated[bool, Flag("List the taggers and exit.", "--list")] = False

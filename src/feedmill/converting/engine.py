@@ -31,10 +31,10 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.converted import proof_place
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, open_store, split_url
 from feedmill.writing.work import finish_units

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.errors import ConfigError
@@ -28,7 +28,6 @@ def _fields(text: str) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
 class Convert(DryRunnable, Processes, WithProgress):
     """Convert a dataset to another format: samples, tokens, or rows of text. After a kill, the same command resumes.
 

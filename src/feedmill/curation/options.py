@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from math import isnan
 from typing import Annotated, Any, Literal
 
@@ -63,7 +63,6 @@ Documents = Annotated[Paths, Arg("DOCUMENTS...", "Files, folders or patterns, ea
 DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 
 
-@dataclass(frozen=True)
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
@@ -85,7 +84,6 @@ Modules = Annotated[
 ]
 
 
-@dataclass(frozen=True)
 class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     """Make documents from the pages of web archives: decode them, extract their text, tag them.
 
@@ -136,7 +134,6 @@ class Extract(DryRunnable, Processes, AllowEmpty, WithProgress):
     overwrite: Annotated[bool, Flag("Extract up-to-date archives, too.")] = False
 
 
-@dataclass(frozen=True)
 class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
     """Compute attributes of documents: scored spans, in files beside the documents, row by row.
 
@@ -162,7 +159,6 @@ def _unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-@dataclass(frozen=True)
 class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark duplicates: all but the first in input order. 'filter' then removes them."""
 
@@ -304,7 +300,6 @@ def _thresholds(text: str) -> float | tuple[float, ...]:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-@dataclass(frozen=True)
 class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     """Write attributes that mark near-duplicates of documents that are kept. 'filter' then removes them."""
 
@@ -429,7 +424,6 @@ def parse_fields(text: str) -> dict[str, str]:
     return fields
 
 
-@dataclass(frozen=True)
 class Decontaminate(Ids, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Write attributes that mark questions of benchmarks in documents. 'filter' removes documents, or cuts spans.
 

@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from feedmill.documents.batch import BadDocument, Record, Records
-from feedmill.documents.expressions import JqError, compile_jq
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsontexts import TextTaker
 
@@ -64,7 +63,11 @@ class TextReader:
     def __init__(self, expression: str, fields: tuple[str, ...] = (), *, keep_empty: bool = False) -> None:
         self.expression, self.fields, self.keep_empty = expression, fields, keep_empty
         self._steps = parse_path(expression)
-        self._program = None if self._steps is not None else compile_jq(expression)
+        self._program = None
+        if self._steps is None:
+            from feedmill.documents.expressions import compile_jq
+
+            self._program = compile_jq(expression)
         self._decode: Callable[[bytes], Any] | None = None
         self._get: Callable[[Any], str] | None = None
         self._taker: TextTaker | None = None
@@ -127,6 +130,8 @@ class TextReader:
         return Record(checked(found, self.expression), "", fields)
 
     def _run(self, value: Any) -> Any:
+        from feedmill.documents.expressions import JqError
+
         assert self._program is not None
         try:
             results = self._program(value)

@@ -36,14 +36,14 @@ def together(units: Iterable[Unit], unit_bytes: int = UNIT_BYTES) -> Iterator[tu
 
 def cut(files: Sequence[DocumentFile], unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
     """Yield the units of files, in order. Raises the errors of opening a Parquet file."""
-    from feedmill.documents.columns import row_groups
-
     for file in files:
         if file.kind == "lines" and not file.packed:
             for begin in range(0, file.size, unit_bytes):
                 end = min(begin + unit_bytes, file.size)
                 yield Unit(file, begin, end, end - begin)
         elif file.kind == "parquet":
+            from feedmill.documents.columns import row_groups  # imports much that lines do not need
+
             for begin, end, size in row_groups(file, unit_bytes):
                 yield Unit(file, begin, end, size)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -98,6 +98,10 @@ class Episodic(Dataset, ABC):
         found.windows = dict(offsets)
         return found
 
+    def with_cameras(self, names: Container[str | None]) -> Self:  # noqa: ARG002
+        """Return the dataset without the videos of other cameras: they are neither fetched nor decoded."""
+        return self
+
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in this dataset, int64[n]."""
         return np.searchsorted(self.episode_starts, np.asarray(indices, np.int64), side="right") - 1
@@ -146,7 +150,7 @@ class Episodic(Dataset, ABC):
         return ()
 
     def episode_values(self, name: str) -> list[Any] | None:  # noqa: ARG002
-        """Return a fact about each episode by its name; None if there is none."""
+        """Return a fact about each episode by its name; None if there is none of that name."""
         return None
 
     def find(self, key: str) -> int:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.jobs.engine import Where, key_of
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.engine import Policy, Where, key_of
+from feedmill.jobs.run import run
 from feedmill.storage import Store
 
 RANGE = 256 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
 
 from feedmill.errors import DataError
 from feedmill.importing.scanning import File
@@ -60,6 +60,7 @@ def encoding_of(pieces: Iterable[bytes], encoding: str) -> str:
     return UTF8
 
 
+@cache
 def is_other(encoding: str) -> bool:
     """Return whether an encoding is not UTF-8."""
     return codecs.lookup(encoding).name != UTF8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -14,7 +14,6 @@ Type = Literal["auto", "documents", "captioning", "classification", "media", "ep
 Compression = Literal["none", "gz", "zst"]
 
 
-@dataclass(frozen=True)
 class Import(DryRunnable, Processes, WithProgress):
     """Make documents from texts and tables, or a prepared dataset from images, audio, video and robot episodes.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 MediaTarget = Annotated[Path, Arg("PATH", "A prepared dataset, or a folder of media files; a path or URL.")]
 
 
-@dataclass(frozen=True)
 class Check(Described, Threads, WithProgress):
     """Compare a dataset with its index: truncated or corrupt shards, hashes, duplicate keys, wrong offsets, counts."""
 
@@ -26,7 +25,6 @@ class Check(Described, Threads, WithProgress):
     read_samples: Annotated[bool, Flag("Also read and decode every sample.")] = False
 
 
-@dataclass(frozen=True)
 class Repair(DryRunnable, Threads, WithProgress):
     """Truncate tar shards after their last complete sample, remove invalid lines from JSONL, and rebuild the index.
 
@@ -54,7 +52,6 @@ def _fields(text: str) -> dict[str, str]:
     return value
 
 
-@dataclass(frozen=True)
 class SplitAndDescribe(Options):
     """What ``prepare`` does in Energon's command line, too."""
 
@@ -97,8 +94,7 @@ class SplitAndDescribe(Options):
     dataset_yaml_name: Annotated[str, Opt("FILE", "File name of the description in .nv-meta.")] = "dataset.yaml"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepare(SplitAndDescribe, DryRunnable, Threads, WithProgress):
+class Prepare(SplitAndDescribe, DryRunnable, Threads, WithProgress, kw_only=True):
     """Index a dataset, divide it into splits, and set how samples are read.
 
     Run it again after adding shards: only new shards are read; they join the first split.
@@ -114,7 +110,6 @@ class Prepare(SplitAndDescribe, DryRunnable, Threads, WithProgress):
     ] = False
 
 
-@dataclass(frozen=True)
 class PrepareMedia(DryRunnable, WithProgress):
     """Store sizes of images, durations and rates of audio and video in the index, without scanning the shards again.
 
@@ -127,8 +122,7 @@ class PrepareMedia(DryRunnable, WithProgress):
     workers: Annotated[int | None, Opt("N", "Threads; default: one per core.", min=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MediaChoice(Options):
+class MediaChoice(Options, kw_only=True):
     """Media files on the command line."""
 
     media_metadata: Annotated[bool, Flag("Store sizes and durations of media; requires one of the next three.")] = False

@@ -25,10 +25,10 @@ from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import CONCATENATED, Unread, in_file, scan_bytes
 from feedmill.formats.tar.strays import Halves, halves_error, halves_of, hidden_of, samples_of, stray_error
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Where, current, key_of
+from feedmill.jobs.engine import Policy, Where, current, key_of
 from feedmill.jobs.journal import Units
 from feedmill.jobs.results import kept_results
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store, open_store

@@ -4,9 +4,9 @@ A verb is stages of units. `engine.py` runs the units of a stage somewhere, `wor
 the outputs, and publishes them when all are there.
 
 - `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
-- `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `processes.py`,
-  `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with `results.py`, and
-  `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
+- `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `pool.py`, with
+  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with
+  `results.py`, and `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
 - `work.py`: a job on an output, from its beginning to its end. `journal.py`: its identity, finished units and staged
   outputs, and what a killed job left; `lock.py`: the lock under which it is written; `unit_files.py`: files of units.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 
 _NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:[_,]\d{3})+)(?:\.\d+)?(?:e\+?\d{1,2})?)\s*([kmbgt]?)", re.I)
 _TIMES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
@@ -52,8 +51,12 @@ def parse_count(text: str) -> int | None:
     >>> parse_count("1.5M"), parse_count("1e9"), parse_count("2_000"), parse_count("1,5M")
     (1500000, 1000000000, 2000, None)
     """
+    if len(text) < 20 and text.isascii() and text.isdigit():
+        return int(text)
     match = _NUMBER.fullmatch(text.strip())
     if match is None:
         return None
+    from decimal import Decimal
+
     number = Decimal(match[1].replace("_", "").replace(",", "")).scaleb(_TIMES[match[2].lower()])
     return int(number) if number == number.to_integral_value() else None

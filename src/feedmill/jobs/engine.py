@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import xxhash
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.main_program import START_TIMEOUT
 from feedmill.jobs.progress import Steps
 
 if TYPE_CHECKING:  # storage imports numpy, whose threads would keep workers from being forked
@@ -30,6 +32,31 @@ _SHARED = "_FEEDMILL_SHARED_WORK"
 """Variable that tells worker processes, which inherit the environment."""
 PARTS = "parts"
 """Folder in a job's folder for the marks of finished parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Settings of worker processes.
+
+    Attributes:
+        shared: sent once to each worker; `function` gets it as its first argument, before the item.
+        in_flight: chunks in progress or waiting to be taken, at least 1; None for four per worker.
+        restarts: how often all workers are restarted after one died or hung; unfinished items are retried.
+        timeout: seconds that the next result in order may take before its worker counts as hung; None for no limit.
+        start_timeout: seconds that a worker has to import the main program, if work is defined in it.
+        always_processes: use processes also for one worker or one item.
+        fork: whether workers may be forked from this process if it has a single thread.
+        check: called every second during the wait for a worker; what it raises ends the workers.
+    """
+
+    shared: Any = None
+    in_flight: int | None = None
+    restarts: int = 0
+    timeout: float | None = None
+    start_timeout: float = START_TIMEOUT
+    always_processes: bool = False
+    fork: bool = True
+    check: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +220,18 @@ def shared_work() -> str | None:
     """
     engine = current()
     return None if engine is None else engine.work or ""
+
+
+_inside = False
+
+
+def enter_unit() -> None:
+    """Note that this process is a worker of an engine: units in it run one by one, without processes of their own."""
+    global _inside
+    _inside = True
+
+
+def is_inside_unit() -> bool:
+    """Return whether this process is a worker, which may not have workers itself."""
+    process = sys.modules.get("multiprocessing.process")  # without this module it is no process of a pool
+    return _inside or (process is not None and process.current_process().daemon)

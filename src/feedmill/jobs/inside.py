@@ -7,10 +7,7 @@ process maps too: reading it costs nothing, and a worker that is killed leaves n
 from __future__ import annotations
 
 import contextlib
-import mmap
-import multiprocessing
 import os
-import tempfile
 from collections.abc import Callable
 
 _SLOTS = 1024
@@ -40,6 +37,9 @@ def since_now() -> Callable[[], int]:
 def join(path: str) -> None:
     """Let this process, a worker, write its count into the file of a `ReadCounts`."""
     global _slot
+    import mmap
+    import multiprocessing
+
     with contextlib.suppress(OSError), open(path, "r+b") as file:  # the run has ended
         shared = memoryview(mmap.mmap(file.fileno(), 8 * _SLOTS)).cast("q")
         number = (multiprocessing.current_process()._identity or (0,))[-1] % _SLOTS
@@ -55,6 +55,9 @@ class ReadCounts:
     """
 
     def __init__(self) -> None:
+        import mmap
+        import tempfile
+
         handle, self.path = tempfile.mkstemp(prefix="feedmill-progress-")
         try:
             with open(handle, "r+b") as file:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import struct
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -31,13 +30,13 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name, shared_work
 from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.unit_files import FOLDER, JOB
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import sync
 
-FOLDER = ".feedmill-work"
-JOB, UNITS, LOCK = "job.json", "units", "lock"
+UNITS, LOCK = "units", "lock"
 VERSION = 1
 SCANNED = ".scanned"
 """Suffix of files that any job on the output can use, such as data read from it."""
@@ -76,11 +75,6 @@ def local_scratch_of(target: Store, name: str = "") -> LocalStore:
 
 def _below(target: Store, name: str) -> str:
     return f"work-{xxhash.xxh3_64_hexdigest(target.locate(name).encode())}"
-
-
-def has_journal(target: Store, name: str = "") -> bool:
-    """Return whether there may be an unfinished job on an output: less work than a `Journal` where there is none."""
-    return target.exists(f".{name}{FOLDER}/{JOB}" if name else f"{FOLDER}/{JOB}")
 
 
 class Journal:
@@ -235,7 +229,7 @@ class Units:
         self._file: BinaryIO | None = None
         self._whole = 0
         self._next: int | None = None
-        self._run = secrets.token_hex(4)
+        self._run = os.urandom(4).hex()
 
     def read(self) -> dict[str, bytes]:
         """Return the facts of each finished unit; the later facts if a unit was finished twice."""

@@ -12,7 +12,8 @@ import os
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import current, is_alone, part_name
-from feedmill.jobs.journal import JOB, LOCK, SCANNED, local_scratch_of, names, place_of, remove_all, scratch_of
+from feedmill.jobs.journal import LOCK, SCANNED, local_scratch_of, names, place_of, remove_all, scratch_of
+from feedmill.jobs.unit_files import JOB
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.locks import FileLock

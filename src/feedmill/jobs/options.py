@@ -5,7 +5,6 @@ parameters of the Python function and their documentation, the command line and 
 the checks of a pipeline's step. So a new option is one field. The module of the class imports nothing heavy, because
 the help of a verb is shown without its work:
 
-    @dataclass(frozen=True)
     class Stat(AllowEmpty, Processes, WithProgress):
         \"\"\"Count documents and attributes.\"\"\"
 
@@ -31,10 +30,10 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from functools import wraps
 from types import MappingProxyType
-from typing import Annotated, Any, ForwardRef, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, ForwardRef, NamedTuple, ParamSpec, TypeVar, dataclass_transform, get_args
 
 from feedmill.errors import did_you_mean
 
@@ -93,9 +92,54 @@ class Inner(PythonOnly):
     """A field that neither the command line nor the function has: the faces of other tools set it for the job."""
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
 class Options:
-    """Base of the options of a verb."""
+    """Base of the options of a verb. Each class of them is a frozen dataclass, without a decorator.
+
+    What `dataclass` would write and compile for each class is here once: a short command has thirty of them.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        super().__init_subclass__()
+        dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        what, listed = f"{type(self).__name__}()", fields(self)
+        positional = [field.name for field in listed if not field.kw_only]
+        if len(values) > len(positional):
+            raise TypeError(f"{what} takes {len(positional)} positional arguments, but {len(values)} were given")
+        given = dict(zip(positional, values, strict=False))
+        if twice := given.keys() & named.keys():
+            raise TypeError(f"{what} got multiple values for argument {min(twice)!r}")
+        given |= named
+        if unknown := given.keys() - {field.name for field in listed}:
+            raise TypeError(f"{what} got an unexpected keyword argument {min(unknown)!r}")
+        for field in listed:
+            value = given.get(field.name, field.default)
+            if value is MISSING:
+                raise TypeError(f"{what} missing a required argument: {field.name!r}")
+            vars(self)[field.name] = value
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check the options; classes may."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def deciding(self, *aside: str) -> dict[str, Any]:
         """Return what decides a result: the options that the class itself declares, but for those set `aside`."""
@@ -215,8 +259,7 @@ def call(function: Callable[..., R], options: Options, **others: Any) -> R:
     return function(**{name: value for name, value in vars(options).items() if name in names} | others)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ids(Options):
+class Ids(Options, kw_only=True):
     """Documents with ids."""
 
     id: Annotated[str | None, Opt("FIELD|auto", "Field of the ids; auto: file and row for documents without one.")] = (
@@ -224,22 +267,19 @@ class Ids(Options):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class AllowStale(Options):
+class AllowStale(Options, kw_only=True):
     """Attributes of documents."""
 
     allow_stale: Annotated[bool, Flag("Use attributes that were computed from other documents.")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class AllowEmpty(Options):
+class AllowEmpty(Options, kw_only=True):
     """A result that is usually not empty."""
 
     allow_empty: Annotated[bool, Flag("Accept a result without documents or samples.")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRunnable(Options):
+class DryRunnable(Options, kw_only=True):
     """A verb that can say what it would write."""
 
     dry_run: Annotated[
@@ -251,15 +291,13 @@ class DryRunnable(Options):
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Processes(Options):
+class Processes(Options, kw_only=True):
     """Work of processes."""
 
     workers: Annotated[int | None, Opt("N", "Processes; default: one per core.", min=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget(Options):
+class Budget(Options, kw_only=True):
     """Memory of global steps, which write what exceeds it to the work folder."""
 
     memory: Annotated[
@@ -268,15 +306,13 @@ class Budget(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Threads(Options):
+class Threads(Options, kw_only=True):
     """Work of threads that wait for the disk."""
 
     workers: Annotated[int | None, Opt("N", "Threads; default: four per core.", min=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithProgress(Options):
+class WithProgress(Options, kw_only=True):
     """Work that takes long."""
 
     progress: Annotated[
@@ -284,8 +320,7 @@ class WithProgress(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenFiles(Options):
+class TokenFiles(Options, kw_only=True):
     """Token files of one tokenizer."""
 
     token_size: Annotated[int | None, Opt("1|2|4", "Bytes per token; required if the inputs differ.")] = None

@@ -22,7 +22,6 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import (
     connection,
-    current_process,
     forkserver,
     parent_process,
     popen_fork,
@@ -144,20 +143,6 @@ def _own_name(item: Any) -> str | None:
         if name is not None:
             return name
     return None
-
-
-_inside = False
-
-
-def enter_unit() -> None:
-    """Note that this process is a worker of an engine: units in it run one by one, without processes of their own."""
-    global _inside
-    _inside = True
-
-
-def is_inside_unit() -> bool:
-    """Return whether this process is a worker, which may not have workers itself."""
-    return _inside or current_process().daemon
 
 
 def _portable(error: Exception) -> Exception:

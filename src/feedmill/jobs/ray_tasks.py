@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.jobs import processes
+from feedmill.jobs import engine, processes
 from feedmill.jobs.engine import Stage, share
 from feedmill.jobs.processes import Outcome, Sent, name_of
 from feedmill.jobs.ray_nodes import (
@@ -357,7 +357,7 @@ def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], ch
     set_variables(check.variables)
     with contextlib.suppress(OSError):
         os.chdir(check.here)  # relative paths are those of the driver
-    processes.enter_unit()
+    engine.enter_unit()
     share()
     try:
         outcome = processes.outcome(function, shared, items)

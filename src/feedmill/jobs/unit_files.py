@@ -15,6 +15,15 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import make_folder, staged
 
+FOLDER = ".feedmill-work"
+"""Folder of the job on an output, in the output or beside it."""
+JOB = "job.json"
+
+
+def has_journal(target: Store, name: str = "") -> bool:
+    """Return whether there may be an unfinished job on an output: less work than a `Journal` where there is none."""
+    return target.exists(f".{name}{FOLDER}/{JOB}" if name else f"{FOLDER}/{JOB}")
+
 
 @lru_cache(maxsize=8)
 def _store(url: str) -> Store:

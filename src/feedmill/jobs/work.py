@@ -26,8 +26,9 @@ import orjson
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import PARTS, current, is_alone, is_shared
-from feedmill.jobs.journal import JOB, LOCK, UNITS, VERSION, Journal, is_there, local_scratch_of, place_of, scratch_of
+from feedmill.jobs.journal import LOCK, UNITS, VERSION, Journal, is_there, local_scratch_of, place_of, scratch_of
 from feedmill.jobs.lock import OutputLock, refuse_locked
+from feedmill.jobs.unit_files import JOB
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.boot import boot_id
 

@@ -10,7 +10,6 @@ This module needs nothing but Python, because builds import it.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 from itertools import product
@@ -92,6 +91,8 @@ def machine() -> str:
 
 def fingerprint() -> str:
     """Return a hash of the sources of a checkout that decide what its library does."""
+    import hashlib  # a process that only runs kernels needs no digest of their sources
+
     found = hashlib.blake2b(digest_size=16)
     for folder in (FOLDER, COMPILER):
         for path in sorted(path for path in folder.rglob("*.*") if path.suffix in (".py", ".c")):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, PythonOnly, WithProgress
@@ -27,7 +27,6 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in found]
 
 
-@dataclass(frozen=True)
 class Bench(Trust):
     """Measure how fast a recipe loads on this machine, with different numbers of workers, and suggest improvements.
 
@@ -54,7 +53,6 @@ class Bench(Trust):
     loader: Annotated[Mapping[str, Any] | None, PythonOnly("Further arguments of the `Loader`.")] = None
 
 
-@dataclass(frozen=True)
 class Cache(Samples, Trust, WithProgress):
     """List what the cache of remote data holds, fetch the data of recipes before a run, or delete it.
 

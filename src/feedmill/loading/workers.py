@@ -197,7 +197,8 @@ def _in_processes(
             files.append(None if step is None else shelf.take())
             yield step, address(files[-1])
 
-    from feedmill.jobs.run import Policy, run
+    from feedmill.jobs.engine import Policy
+    from feedmill.jobs.run import run
 
     policy = Policy(
         make,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated
 
 from feedmill.jobs.options import Arg, Flag, Options, Path, PythonOnly
 from feedmill.samples.options import DatasetPath
 
 
-@dataclass(frozen=True)
 class Mount(Options):
     """Mount a dataset as a read-only file system, until Ctrl-C or 'fusermount3 -u MOUNTPOINT'."""
 

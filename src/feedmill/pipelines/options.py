@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, PythonOnly, WithProgress
 
 
-@dataclass(frozen=True)
 class Run(WithProgress):
     """Run several verbs as the steps of a pipeline. Steps whose inputs, options and outputs are unchanged are skipped.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated
 
 from feedmill.jobs.options import Arg, Opt, Options, Path
@@ -12,21 +12,18 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples(Options):
+class Samples(Options, kw_only=True):
     """A limit of what is looked at."""
 
     samples: Annotated[int | None, Opt("N", "Use only the first N samples of the plan.", min=0)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class GlobalBatch(Options):
+class GlobalBatch(Options, kw_only=True):
     """Steps of a run."""
 
     global_batch: Annotated[int | None, Opt("G", "Samples per step over all ranks.", min=1)] = None
 
 
-@dataclass(frozen=True)
 class PlanOptions(Samples, GlobalBatch):
     """Show what a recipe yields: its tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
 

@@ -16,7 +16,6 @@ which is part of every plan's fingerprint.
 
 from __future__ import annotations
 
-import hashlib
 from math import isqrt
 from typing import overload
 
@@ -56,6 +55,8 @@ def derive(seed: int, *words: int | str) -> int:
             parts.append(b"s%d:%s;" % (len(text), text))
         else:
             parts.append(b"i%d;" % word)
+    import hashlib
+
     return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated, Any
 
 from feedmill.jobs.options import Arg, Flag, Opt, Options, Path
@@ -12,15 +12,13 @@ DatasetConfig = Annotated[str | None, Opt("FILE", "File in .nv-meta to use inste
 Split = Annotated[str | None, Opt("NAME", "Split to open (train, val, test, ...).")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trust(Options):
+class Trust(Options, kw_only=True):
     """Datasets that may have code."""
 
     trust: Annotated[bool, Flag("Allow the dataset to run its own code (sample_loader.py, pickles).")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Described(Trust):
+class Described(Trust, kw_only=True):
     """How the samples of a prepared dataset are described."""
 
     dataset_config: DatasetConfig = None
@@ -31,7 +29,6 @@ class Described(Trust):
         return {name: getattr(self, name) for name in ("dataset_config", "split_config", "trust")}
 
 
-@dataclass(frozen=True)
 class Preview(Described):
     """Show samples: key, source, and each part as text."""
 
@@ -43,7 +40,6 @@ class Preview(Described):
     split: Split = None
 
 
-@dataclass(frozen=True)
 class Info(Described):
     """Describe a dataset: format, samples, shards, bytes, splits, sample type and the parts of a sample."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -71,6 +70,8 @@ def _array(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Return indented JSON, or one line if it is short. Values that JSON lacks are shown by `as_text`."""
+    import json
+
     plain = dict(value) if isinstance(value, Mapping) else list(value)
     try:
         flat = json.dumps(plain, ensure_ascii=False, default=as_text)

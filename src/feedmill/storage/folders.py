@@ -14,7 +14,6 @@ import logging
 import os
 import shutil
 import stat
-import tempfile
 import threading
 from pathlib import Path
 
@@ -49,6 +48,8 @@ def temporary_folder() -> Path | None:
     Raises:
         OSError: it cannot be created.
     """
+    import tempfile
+
     folder = Path(tempfile.gettempdir()) / f"feedmill-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -100,6 +101,8 @@ def _make_private(name: str) -> Path:
 
     base = temporary_folder()
     if base is None:
+        import tempfile
+
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), tempfile.gettempdir())
     for folder in base.glob(f".{name}.*{_FOLDER}"):
         marker = str(folder).removesuffix(_FOLDER)

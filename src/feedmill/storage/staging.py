@@ -188,9 +188,7 @@ def temporary_beside(final: str) -> str:
     """Return a new hidden path in the folder of `final`; stores skip such files when they list a folder."""
     folder, name = os.path.split(final)
     short = name if len(name) <= 50 else os.fsdecode(os.fsencode(name)[:200])  # names have at most 255 bytes
-    import secrets
-
-    return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+    return os.path.join(folder, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
 
 
 def sweep_again() -> None:

@@ -525,7 +525,7 @@ class Documents(Units):
             return Spans(np.zeros(len(numbers), np.int64), start, np.asarray(bounds[numbers + 1], np.int64) - start)
         shard = np.searchsorted(firsts, numbers, side="right") - 1
         start, stop = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
-        for number in np.unique(shard).tolist():
+        for number in _occurring(shard):
             rows = np.flatnonzero(shard == number)
             local = numbers[rows] - firsts[number]
             bounds = shards[number][1].bounds
@@ -632,10 +632,16 @@ class Chunks(Units):
             return None
         shard, start, _ = self.spans(numbers)
         row = np.empty(len(start), np.int64)
-        for number in np.unique(shard).tolist():
+        for number in _occurring(shard):
             of = np.flatnonzero(shard == number)
             row[of] = np.searchsorted(self.corpus.shards[number][1].bounds, start[of], side="right") - 1
         return shard, row
+
+
+def _occurring(shard: Int64s) -> list[int]:
+    """Return the numbers that occur, ascending. `np.unique` would load all of `numpy.ma` for it."""
+    found: list[int] = np.flatnonzero(np.bincount(shard)).tolist()
+    return found
 
 
 def _document_ends(corpus: Corpus) -> Int64s:

@@ -175,8 +175,7 @@ MANIFEST = "tokens"
 TYPED, RING = Typed(), Ring()
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupedOptions(Tokenizing):
+class GroupedOptions(Tokenizing, kw_only=True):
     """Options of `tokenize_grouped`, in addition to those of any job.
 
     Attributes:

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import orjson
@@ -89,7 +90,7 @@ class Vocabulary:
 def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
     """Return the vocabulary of a ``tokenizer.json``. Raises ConfigError."""
     try:
-        document = orjson.loads(data)
+        document = _document(data)
         model = document["model"]["vocab"]
         ids = dict(model) if isinstance(model, dict) else {piece: i for i, (piece, _) in enumerate(model)}
         _check_ids(ids)
@@ -98,10 +99,8 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
         written = {token["content"]: int(token["id"]) for token in listed}
         added = numbers_of(ids, listed)
         special = {t["content"]: added[t["content"]] for t in listed if t.get("special") and t["content"]}
-        odd = next(
-            (t for t, i in (*ids.items(), *written.items()) if type(i) is not int or not isinstance(t, str)), None
-        )
-        if odd is not None:
+        if not {*map(type, ids), *map(type, written)} <= {str}:
+            odd = next(token for token in (*ids, *written) if type(token) is not str)
             raise TypeError(f"the token {odd!r:.80} has no whole number as its id")
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"this is not a tokenizer.json ({type(error).__name__}: {error})", file=str(path)) from None
@@ -116,6 +115,20 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
     found.unknown = ids.get(unknown) if isinstance(unknown, str) else _number(document["model"].get("unk_id"))
     found.bos, found.eos = (_declared(path.parent, kind, ids) for kind in ("bos_token", "eos_token"))
     return found
+
+
+def _document(data: bytes) -> Any:
+    """Return the content of a ``tokenizer.json``. The merges, half of it, stay text: only engines read them."""
+    try:
+        parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        model = msgspec.json.decode(parts.pop("model"), type=dict[str, msgspec.Raw])
+        merges = model.pop("merges")
+    except (KeyError, msgspec.DecodeError):  # another kind of model, or an error, which orjson raises below
+        return orjson.loads(data)
+    document = {name: orjson.loads(memoryview(part)) for name, part in parts.items()}
+    document["model"] = {name: orjson.loads(memoryview(part)) for name, part in model.items()}
+    document["model"]["merges"] = orjson.Fragment(bytes(merges))
+    return document
 
 
 def numbers_of(ids: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -42,7 +42,6 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
-from feedmill.tokens.chat.checks import Check, added
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
 from feedmill.tokens.options import Tokenizing
 from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
@@ -52,6 +51,7 @@ from feedmill.tokens.writer import Files, FileTask, WrittenFile, marks, write_fi
 
 if TYPE_CHECKING:
     from feedmill.documents.read import Reader
+    from feedmill.tokens.chat.checks import Check
     from feedmill.tokens.chat.reader import ChatSpec
 
 
@@ -415,6 +415,8 @@ class Counts(JobReport):
         self.complete, self.documents, self.tokens = True, first.documents, first.tokens
         self.skipped, self.skipped_examples = first.skipped, first.skipped_examples
         self.tokens_in_loss = first.options.get("tokens_in_loss")
+        from feedmill.tokens.chat.checks import Check
+
         self.checks = {name: Check(**one) for name, one in first.options.get("checks", {}).items()}
 
     def refuse_empty(self, output: str, allow: bool) -> None:
@@ -681,6 +683,8 @@ def _in_order(
         places = ((task.place(facts, row), why) for row, why in facts.examples[:room])
         counts.skipped_examples += [Skipped(file.url, line + row + 1, why) for (file, row), why in places]
         for name, (count, row) in facts.checks.items():
+            from feedmill.tokens.chat.checks import Check, added
+
             file, number = task.place(facts, row)
             counts.checks = added(counts.checks, {name: Check(count, file.url, line + number + 1)})
         yield done, line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from feedmill.errors import ConfigError
@@ -45,8 +45,7 @@ Files = Annotated[Paths, Arg("INPUT...", "Token files or JSONL files, or folders
 File = Annotated[Path, Arg("OUTPUT", "The file to write; its suffix selects the format.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberedFiles(Options):
+class NumberedFiles(Options, kw_only=True):
     """Outputs of a size."""
 
     max_file_size: Annotated[
@@ -60,22 +59,19 @@ class NumberedFiles(Options):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rewriting(TokenFiles, AllowEmpty, DryRunnable, Processes, WithProgress):
+class Rewriting(TokenFiles, AllowEmpty, DryRunnable, Processes, WithProgress, kw_only=True):
     """Documents of token files in new files."""
 
     overwrite: Annotated[bool, Flag("Replace existing files.")] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seeded(Options):
+class Seeded(Options, kw_only=True):
     """A random order."""
 
     seed: Annotated[int | None, Opt("N", "Seed of the order; default: a random one, which is shown.")] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class NumberedByTokens(NumberedFiles):
+class NumberedByTokens(NumberedFiles, kw_only=True):
     """Outputs of a size, or of a number of tokens."""
 
     max_tokens_per_file: Annotated[int | None, Opt("N", "Start a new file at N tokens; requires {part} in OUTPUT.")] = (
@@ -97,8 +93,7 @@ def _variables(words: list[str]) -> Mapping[str, Any]:
     return parse_variables(words)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tokenizing(AllowEmpty, DryRunnable, Processes, WithProgress):
+class Tokenizing(AllowEmpty, DryRunnable, Processes, WithProgress, kw_only=True):
     """Documents as tokens, in units; see `feedmill.tokens.job`."""
 
     on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid document, or skip and count it.")] = RAISE
@@ -106,7 +101,6 @@ class Tokenizing(AllowEmpty, DryRunnable, Processes, WithProgress):
     unit_bytes: Annotated[int, PythonOnly("Approximate bytes of input per unit of work.")] = 8 << 20
 
 
-@dataclass(frozen=True)
 class Tokenize(Tokenizing, NumberedFiles, AllowEmpty, DryRunnable, Processes, WithProgress):
     """Tokenize documents to token files of one or more formats in one pass.
 
@@ -273,7 +267,6 @@ class Tokenize(Tokenizing, NumberedFiles, AllowEmpty, DryRunnable, Processes, Wi
         return None if is_nothing(self.loss) else self.loss
 
 
-@dataclass(frozen=True)
 class Decode(Options):
     """Show documents of token files as text."""
 
@@ -295,7 +288,6 @@ def _markers(text: str) -> tuple[int, int]:
     return int(begin), int(end)
 
 
-@dataclass(frozen=True)
 class Merge(Seeded, NumberedByTokens, Rewriting):
     """Merge the documents of token files, or the lines of JSONL files, into one file.
 
@@ -324,7 +316,6 @@ class Merge(Seeded, NumberedByTokens, Rewriting):
     ] = None
 
 
-@dataclass(frozen=True)
 class Shuffle(Seeded, NumberedByTokens, Rewriting):
     """Write all documents of token files, or all lines of JSONL files, in a shuffled order.
 
@@ -380,7 +371,6 @@ def _read_plan(path: str) -> dict[str, Any]:
     return {str(name): entries for name, entries in plan.items()}
 
 
-@dataclass(frozen=True)
 class Split(Seeded, Rewriting):
     """Split documents into parts: consecutive chunks, a random ratio with exact sizes, or an exact plan."""
 
@@ -410,7 +400,6 @@ class Split(Seeded, Rewriting):
     ] = None
 
 
-@dataclass(frozen=True)
 class Index(DryRunnable, WithProgress):
     """Write Modalities' raw index of a JSONL file, or the document bounds of a .pbin or a flat token file."""
 
@@ -433,8 +422,7 @@ class Index(DryRunnable, WithProgress):
     vocab_size: Annotated[int | None, Opt("N", "Flat token files: report ids that are not below N.", min=1)] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Numbers(Options):
+class Numbers(Options, kw_only=True):
     """Convert between tokens, samples, batches and steps; rounds to whole steps."""
 
     seq_len: Annotated[int | None, Opt("N", "Tokens per sample.", min=1)] = None
@@ -479,8 +467,7 @@ def read_numbers(path: str) -> list[int]:
 _NUMBERS = "In Python, the indices."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passing(TokenFiles, AllowEmpty, DryRunnable, WithProgress):
+class Passing(TokenFiles, AllowEmpty, DryRunnable, WithProgress, kw_only=True):
     """Which documents of token files pass."""
 
     min_length: Annotated[int | None, Opt("N", "Minimum number of tokens (JSONL: bytes of the line).")] = None
@@ -500,7 +487,6 @@ class Passing(TokenFiles, AllowEmpty, DryRunnable, WithProgress):
     overwrite: Annotated[bool, Flag("Replace existing files.")] = False
 
 
-@dataclass(frozen=True)
 class FilterTokens(Passing):
     """Write the documents of token files or JSONL files that pass, in stored order."""
 

@@ -35,10 +35,10 @@ from feedmill.jobs.unit_files import stored, write_unit
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.corpus import Corpus, Documents
-from feedmill.tokens.encode import Encodings
 
 if TYPE_CHECKING:
     from feedmill.formats.tokens.dolma import Origin
+    from feedmill.tokens.encode import Encodings  # only of `tokenize`: merging and shuffling do without tokenizers
 
 _TRAILER = struct.Struct("<Q16s8s")
 _MAGIC = b"FMPIECE2"

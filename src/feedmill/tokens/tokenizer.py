@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -361,7 +362,15 @@ def _compare(
     )
 
 
+@functools.cache
 def _version(package: str) -> str:
+    """Return the version of an installed package, as `importlib.metadata`, whose import takes longer than the look."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder or "."):
+                if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+                    with open(os.path.join(folder, name, "METADATA"), encoding="utf-8") as lines:
+                        return next(line for line in lines if line.startswith("Version:")).partition(":")[2].strip()
     from importlib.metadata import PackageNotFoundError, version
 
     try:

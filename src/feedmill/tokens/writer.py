@@ -265,7 +265,8 @@ def write_files(
         tokens: about the number of tokens of all files, for the progress bar, in the `unit`; `shown`: see `Progress`.
     """
     is_local = job.units.corpus.is_local
-    from feedmill.jobs.run import Policy, run
+    from feedmill.jobs.engine import Policy
+    from feedmill.jobs.run import run
 
     where, policy = Where("writing", job.key, job.folder, copies=not is_local), Policy(shared=job)
     try:

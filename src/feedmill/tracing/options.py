@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, Paths
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
 
 
-@dataclass(frozen=True)
 class Trace(GlobalBatch, Samples):
     """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""
 
@@ -48,7 +47,6 @@ class Trace(GlobalBatch, Samples):
     show: Annotated[bool, Flag("Show the content of the samples.")] = False
 
 
-@dataclass(frozen=True)
 class Forget(GlobalBatch, Samples):
     """Find documents in raw files, in all that was made from them, and in the steps of recipes. Changes no data."""
 

@@ -12,7 +12,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `app.py`: routes, the views by name, what is open, who may read, headers, errors
 - `state.py`: the state of a page: its address, read and written
 - `samples.py`: view 1: samples of a dataset
-- `episodes.py`: of view 1: the episode of a frame
+- `episodes.py`: the episode of a robot's frame: players, frames, curves, what a window covers
 - `step.py`: view 2: what a step sees
 - `mixture.py`: view 3: the recipe's sources over the run
 - `weights.py`: the weights in a recipe's tree, changes of them, and changed copies
@@ -29,6 +29,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `documents.py`: documents without an index, with their attributes
 - `corpus.py`: documents in memory with their sources and numbers, for views 5 and 6
 - `parts.py`: a sample's parts as plain data, and its images decoded and written again
+- `episodes.py`: the episode of a robot's frame: videos, curves, and what a window covers
 - `invisible.py`: text whose invisible characters are made visible
 - `results.py`: results that pages share, or wait for
 - `charts.py`: coordinates of the drawings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Annotated
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, Paths, PythonOnly
@@ -12,8 +12,7 @@ from feedmill.samples.options import Trust
 Shown = Annotated[Paths | Path, Arg("PATH...", "Datasets of any format, recipes, pipelines, telemetry.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pages(Trust):
+class Pages(Trust, kw_only=True):
     """What pages show besides the data."""
 
     loss: Annotated[str | None, Opt("FILE", "Loss log of the run: CSV, JSON lines or TensorBoard.", "--loss-log")] = (
@@ -25,7 +24,6 @@ class Pages(Trust):
     ] = None
 
 
-@dataclass(frozen=True)
 class Serve(Pages):
     """Look at samples, steps, mixtures and findings in a browser, until Ctrl-C. Nothing is written without --edit."""
 
@@ -41,7 +39,6 @@ class Serve(Pages):
     on_start: Annotated[Callable[[str], None], PythonOnly("Called with the address when it can be opened.")] = print
 
 
-@dataclass(frozen=True)
 class Report(Pages):
     """Write datasets, recipes and runs to one HTML file that opens offline: samples, findings, mixtures, steps."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.jobs.options import (
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from feedmill.samples.encode import Encode
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShardNames(Options):
+class ShardNames(Options, kw_only=True):
     """Names of shards and of their samples."""
 
     max_shard_size: Annotated[int | str | None, Opt("SIZE", "Maximum bytes per shard, such as 500MB or 1G.")] = None
@@ -35,7 +34,6 @@ class ShardNames(Options):
     prefix: Annotated[str, Opt("TEXT", "Prefix for every key.")] = ""
 
 
-@dataclass(frozen=True)
 class Reshard(ShardNames, DryRunnable, Processes, WithProgress):
     """Write the samples of a dataset to shards of another size or order; splits are kept.
 
@@ -50,7 +48,6 @@ class Reshard(ShardNames, DryRunnable, Processes, WithProgress):
     overwrite: Annotated[bool, Flag("Replace an existing dataset.")] = False
 
 
-@dataclass(frozen=True)
 class Append(ShardNames, DryRunnable, Processes, WithProgress):
     """Add the samples of other datasets as new shards; existing shards do not change.
 
@@ -64,7 +61,6 @@ class Append(ShardNames, DryRunnable, Processes, WithProgress):
     max_shard_samples: Annotated[int | None, Opt("N", "Samples per shard.", min=1)] = 10_000
 
 
-@dataclass(frozen=True)
 class AddParts(DryRunnable, AllowEmpty, Processes, WithProgress):
     """Add the parts that another dataset has under the same keys.
 
@@ -91,7 +87,6 @@ class AddParts(DryRunnable, AllowEmpty, Processes, WithProgress):
     ] = None
 
 
-@dataclass(frozen=True)
 class Delete(DryRunnable, Processes, WithProgress):
     """Delete samples by key; only the shards that hold them are rewritten.
 

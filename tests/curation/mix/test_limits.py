@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.cli.filter import show_dropped
+from feedmill.cli.output import show_dropped
 from feedmill.curation import registry
 from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.mix.config import read_config

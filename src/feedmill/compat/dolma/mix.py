@@ -21,7 +21,7 @@ SCHEMA = {
 
 def mix(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exact: bool) -> None:
     """Filter and merge documents, as Dolma does."""
-    from feedmill.cli.filter import show_documents
+    from feedmill.cli.output import show_documents
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix as run
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from feedmill.cli.app import new_app
-from feedmill.cli.merge import show
+from feedmill.cli.output import show_written
 from feedmill.jobs.options import options_of
 from feedmill.jobs.policy import METAVAR
 from feedmill.tokens.options import Tokenize
@@ -131,7 +131,7 @@ def create_shuffled_chunk(
     inputs = _listed(input_file_list_path, input_data_root_path, suffix)
     target, overwrite = output_chunk_file_path, file_existence_policy == Policy.override
     if not _left_alone(target, file_existence_policy):
-        show(
+        show_written(
             shuffle_chunk(
                 inputs, target, chunk=chunk_id, chunks=num_chunks, global_seed=global_seed, overwrite=overwrite
             )
@@ -148,7 +148,7 @@ def merge_packed_data(
     from feedmill.tokens.merge import merge
 
     inputs = [path for source in src_paths for path in _packed(source)]
-    show(merge(inputs, target_path, allow_empty=allow_empty))
+    show_written(merge(inputs, target_path, allow_empty=allow_empty))
 
 
 @data.command("shuffle_tokenized_data")
@@ -196,7 +196,9 @@ def _shuffle(source: str, output: str, policy: Policy, seed: int | None, allow_e
 
     if not _left_alone(output, policy):
         overwrite = policy == Policy.override
-        show(shuffle([source], output, seed=seed, order="modalities", overwrite=overwrite, allow_empty=allow_empty))
+        show_written(
+            shuffle([source], output, seed=seed, order="modalities", overwrite=overwrite, allow_empty=allow_empty)
+        )
 
 
 def _left_alone(target: str, policy: Policy) -> bool:

@@ -46,10 +46,10 @@ from feedmill.curation.dedupe.segments import (
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.curation.options import DOCUMENTS
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.storage import Store
 
 Rule = Callable[[list[Hashes], int], list[npt.NDArray[Any]]]

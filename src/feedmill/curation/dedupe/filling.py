@@ -39,9 +39,9 @@ from feedmill.curation.dedupe.units import EMPTY_LIST, Units
 from feedmill.curation.dedupe.work import get_marker, is_there, put_marker
 from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.formats.bloom import BloomFilter, read_bloom_head, write_bloom
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy, run, run_largest_first
+from feedmill.jobs.run import run, run_largest_first
 from feedmill.kernels.hashing import ahash
 from feedmill.storage import LocalStore, Store, open_store
 

@@ -34,8 +34,9 @@ from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, pu
 from feedmill.curation.options import SUBSTRINGS
 from feedmill.documents.lines import read_blocks
 from feedmill.formats.documents import write_lines
+from feedmill.jobs.engine import Policy
 from feedmill.jobs.memory import sized
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.jobs.threads import ahead
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import open_store, split_url

@@ -39,9 +39,8 @@ from feedmill.curation.dedupe.work import get_arrays
 from feedmill.documents.rows import parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
-from feedmill.jobs.engine import Where
+from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import Policy
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.hashing import windows
 from feedmill.storage import Store

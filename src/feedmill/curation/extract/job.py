@@ -26,8 +26,9 @@ from feedmill.documents.warc.records import blocks
 from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
+from feedmill.jobs.engine import Policy
 from feedmill.jobs.left_out import SHOWN, LeftOut
-from feedmill.jobs.run import Policy, run
+from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store
 from feedmill.storage.hashed import HashedReader
 

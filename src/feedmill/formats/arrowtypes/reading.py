@@ -62,8 +62,10 @@ class Columns:
     def _at(self, name: str, column: Any, numbers: Int64s) -> list[Any]:
         """Return rows of a column. Bytes and text are copied once, by their offsets."""
         chunks = chunks_of(column)
-        if len(numbers) > 1 and len(chunks) == 1 and isinstance(self._reads[name], Direct):
-            with suppress(ValueError):  # text that is not UTF-8: what reads it below says so
+        if len(chunks) == 1 and isinstance(self._reads[name], Direct):
+            with suppress(ValueError, OverflowError, LookupError):  # such as text that is not UTF-8: see below
+                if len(numbers) == 1:  # without an array of one row in between
+                    return [chunks[0][int(numbers[0])].as_py()]
                 if (found := items_at(chunks[0], numbers)) is not None:
                     return found
         return self._each(name, take(column, numbers), _refusing)

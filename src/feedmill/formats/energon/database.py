@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from feedmill.errors import DataError
 
 if TYPE_CHECKING:
     import sqlite3
+    from pathlib import Path
 
 META = ".nv-meta"
 INDEX = f"{META}/index.sqlite"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from feedmill.errors import DataError, StorageError
@@ -24,6 +23,7 @@ from feedmill.storage import Store
 
 if TYPE_CHECKING:
     import sqlite3
+    from pathlib import Path
 
 Row = tuple[str, str, str, str]
 """entry_key, metadata_type, metadata_json, and corrections_json, or empty."""

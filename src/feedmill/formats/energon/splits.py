@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,20 @@ def meta_file(store: Store, name: str) -> str:
     return path
 
 
+_PART = re.compile(rb"  ([A-Za-z]\w*):(?: \[\]\n|\n((?:  - [A-Za-z_][\w./{}-]*\.tar\n)+))")
+_WRITTEN = re.compile(rb"split_parts:\n((?:%s)+)exclude: \[\]\n" % _PART.pattern)
+
+
+def _as_written(data: bytes) -> dict[str, Any] | None:
+    """Return the content of a split file as `prepare` writes it, without the package for YAML; None for any other."""
+    found = _WRITTEN.fullmatch(data)
+    if found is None:
+        return None
+    listed = _PART.findall(found[1])
+    parts = {name.decode(): [line[4:].decode() for line in shards.splitlines()] for name, shards in listed}
+    return {"split_parts": parts} if len(parts) == len(listed) else None
+
+
 def read_splits(store: Store, name: str | None = None) -> Splits | None:
     """Read the split file `name` (default ``split.yaml``, else ``split.json``); None if there is none."""
     if name is None:
@@ -54,9 +69,12 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
     else:
         path = meta_file(store, name)
     where = store.locate(path)
-    from feedmill.formats import yamls
+    data = store.read(path)
+    content: Any = _as_written(data)
+    if content is None:
+        from feedmill.formats import yamls
 
-    content = yamls.read_config(store.read(path), where, last_counts=True).value  # as Energon, whose users append
+        content = yamls.read_config(data, where, last_counts=True).value  # as Energon, whose users append
     if not isinstance(content, dict) or not isinstance(content.get("split_parts"), dict):
         raise ConfigError("'split_parts' is missing", file=where, fix="Write a split file with 'feedmill prepare'.")
     unknown = set(content) - {"split_parts", "exclude"}

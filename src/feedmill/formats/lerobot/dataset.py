@@ -31,9 +31,11 @@ features without a column.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -161,16 +163,42 @@ class LeRobotDataset(Episodic, TableDataset):
         found._fingerprinted = None
         return found
 
+    def with_cameras(self, names: Container[str | None]) -> LeRobotDataset:
+        found = copy.copy(self)
+        found.__dict__.pop("_video_places", None)
+        found._fingerprinted = None
+        videos = {name: places for name, places in self.episodes.videos.items() if name in names}
+        found.episodes = dataclasses.replace(self.episodes, videos=videos)
+        return found
+
     @property
     def features(self) -> Mapping[str, Mapping[str, Any]]:
         return {name: self.info["features"].get(name) or {} for name in (*self.names, *self.episodes.videos)}
 
     def numbers(self, names: Sequence[str], frames: Int64s) -> dict[str, npt.NDArray[Any]]:
-        table = self.arrow_rows(frames)
-        where = (
-            self.store.locate(self.files[int(np.searchsorted(self._ends, frames[0], "right"))]) if len(frames) else ""
-        )
-        return {name: matrix(table.column(name), name, where or self.url) for name in names}
+        wanted = np.asarray(frames, np.int64)
+        files = np.searchsorted(self._ends, wanted, side="right")
+        pieces: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        order: list[Int64s] = []
+        for file in np.unique(files).tolist():
+            places = np.flatnonzero(files == file)
+            columns, where = self._columns[file], self.store.locate(self.files[file])
+            stored = self._stored(file, wanted[places] - self._starts[file])
+            blocks = np.searchsorted(columns.ends, stored, side="right")
+            for block in np.unique(blocks).tolist():
+                here = blocks == block
+                table = self._blocks.get((file, block), partial(columns.read, block))
+                rows = stored[here] - (int(columns.ends[block - 1]) if block else 0)
+                for name in names:  # an array over the block's own memory: `arrow_rows` would copy every column
+                    pieces[name].append(matrix(table.column(name), name, where)[rows])
+                order.append(places[here])
+        if not order:
+            return {name: np.zeros((0, 0)) for name in names}
+        for name, several in pieces.items():
+            if len({piece.shape[1] for piece in several}) > 1:
+                raise _not_numbers(name, self.url, "its files have rows of several lengths")
+        back = np.argsort(np.concatenate(order), kind="stable")
+        return {name: np.concatenate(several)[back] for name, several in pieces.items()}
 
     def columns_of(self, file: int, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
         columns, stored = self._columns[file], self._stored(file, np.arange(int(self.counts[file])))
@@ -272,13 +300,22 @@ class LeRobotDataset(Episodic, TableDataset):
         """Replace the parts that have windows in the rows of samples, by their numbers, int64[n]."""
         windows = {name: self.window(samples, offsets) for name, offsets in self.windows.items()}
         numbers, places = np.unique(np.concatenate([w.ravel() for w, _ in windows.values()]), return_inverse=True)
-        table = self.arrow_rows(numbers)
+        arrays = self._arrays_of(windows, numbers)
+        filmed = any(name in self.episodes.videos for name in windows)
+        others = [name for name in windows if name not in arrays and name not in self.episodes.videos]
+        dated = filmed and "timestamp" in self.names
+        table = self.arrow_rows(numbers) if others or (dated and "timestamp" not in arrays) else None
         at, fps = 0, float(self.info["fps"])
         for name, (wanted, pads) in windows.items():
             rows = places[at : at + wanted.size].reshape(wanted.shape)
             at += wanted.size
-            if name in self.episodes.videos:
-                times = table.column("timestamp").to_pylist() if "timestamp" in table.schema.names else None
+            if name in arrays:
+                for row, inside in zip(out, rows, strict=True):
+                    row[name] = arrays[name][inside]
+            elif name in self.episodes.videos:
+                times = arrays["timestamp"].tolist() if "timestamp" in arrays else None
+                if dated and times is None and table is not None:
+                    times = table.column("timestamp").to_pylist()
                 for sample, row, inside in zip(samples.tolist(), out, rows, strict=True):
                     episode, frame = self._episode(sample)
                     path, begins = self.episodes.videos[name][episode]
@@ -294,6 +331,23 @@ class LeRobotDataset(Episodic, TableDataset):
                 self._add_columns(name, table, rows, out)
             for row, pad in zip(out, pads, strict=True):
                 row[name + PAD] = pad
+
+    def _arrays_of(self, windows: Container[str], numbers: Int64s) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of numbers with windows, and the times, of frames, in the dtypes of their features."""
+        arrays = {}
+        for name in self.names:
+            feature = self.info["features"].get(name) or {}
+            if (name not in windows and name != "timestamp") or not is_numeric(feature):
+                continue
+            shape = tuple(feature.get("shape") or (1,))
+            try:
+                found = self.numbers([name], numbers)[name]
+            except DataError:  # values that are missing, or of several lengths: they are given as they are
+                continue
+            if found.shape[1] == math.prod(shape):
+                array = found.astype(str(feature["dtype"]), copy=False).reshape(-1, *shape)
+                arrays[name] = array[:, 0] if shape == (1,) else array
+        return arrays
 
     def _add_columns(self, name: str, table: Any, rows: Int64s, out: list[dict[str, Any]]) -> None:
         """Replace a column by windows of it; `rows` int64[n, k] of the table."""
@@ -364,7 +418,8 @@ class LeRobotDataset(Episodic, TableDataset):
 
     def _find_costs(self, by: str) -> Int64s | None:
         """Return costs from the shapes of the cameras: a sample has one frame of each."""
-        cameras = {n: f for n, f in self.info["features"].items() if f.get("dtype") in ("video", "image")}
+        said = self.info["features"].items()
+        cameras = {n: f for n, f in said if f.get("dtype") == "image" or n in self.episodes.videos}
         frames = [len(self.windows.get(name, _HERE)) for name in cameras]
         pixels = [_pixels(feature) for feature in cameras.values()]
         if by == "frames" and pixels:

@@ -129,7 +129,7 @@ class ZarrRecording(Recording):
             wrong = apart.get("it has not a row for each step", [])
             counts = {name: self._array(name).shape[:1] for name in wrong[:3]}
             raise DataError(
-                f"{ENDS} ends with {steps:,} steps, and no array below {DATA} has as many rows"
+                f"{ENDS} ends with {steps:,} steps, and no array below {DATA} has that number of rows"
                 f" ({', '.join(f'{name}: {count[0] if count else 0:,}' for name, count in counts.items()) or 'none'})",
                 file=where,
                 kind="wrong-count",

@@ -22,7 +22,7 @@ from feedmill.formats.content import block_hash, block_places, content_hash, mid
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.offsets import Int64s
-from feedmill.jobs.journal import Journal
+from feedmill.jobs.unit_files import has_journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
@@ -177,9 +177,12 @@ class ShardGuard:
 
         The index of an opened dataset is that of the time before, so preparing again would be wrong advice.
         """
-        journal = Journal(self.store)
-        if journal.job is not None:
-            return journal.interrupted()
+        if has_journal(self.store):
+            from feedmill.jobs.journal import Journal
+
+            journal = Journal(self.store)
+            if journal.job is not None:
+                return journal.interrupted()
         if read_records(self.store).get(shard) == self.records.get(shard):
             return None
         return DataError(

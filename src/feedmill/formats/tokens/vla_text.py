@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -158,6 +157,8 @@ class VlaTextWriter:
 
 def member_header(name: str, size: int) -> bytes:
     """Return the tar header of a member, as VLA Foundry's writer writes it, but with a fixed time."""
+    import tarfile
+
     info: Any = tarfile.TarInfo(name)
     info.size, info.mode, info.uname, info.gname = size, 0o444, "bigdata", "bigdata"
     header: bytes = info.tobuf(tarfile.USTAR_FORMAT)

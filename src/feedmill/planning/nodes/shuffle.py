@@ -8,7 +8,6 @@ of several blocks, so that samples that are read at about the same time are stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -309,6 +308,8 @@ class ShardShuffle(Shuffle):
         return f"shuffle shards x {self.parallel}{cut}"
 
     def identity(self) -> str:
+        from hashlib import blake2b
+
         digest = blake2b(self.sizes.astype("<i8").tobytes(), digest_size=8).hexdigest()
         return f"{super().identity()} sizes {digest}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -80,6 +79,8 @@ class Gaps:
 
 def digest_of(firsts: IntArray, stops: IntArray) -> str:
     """Return a hash of ranges, int64[k] each: 16 hexadecimal digits."""
+    from hashlib import blake2b
+
     return blake2b(np.stack([firsts, stops]).astype("<i8").tobytes(), digest_size=8).hexdigest()
 
 

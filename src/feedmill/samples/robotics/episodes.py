@@ -316,7 +316,10 @@ class EpisodeSamples(Dataset):
         self._frames = {name: frames_at(each, dataset.fps or 1.0, options.fps) for name, each in steps.items()}
         self.features = {name: self._feature(name) for name in self._numeric()}
         others = {self._stored[name]: near for name, (near, _, _) in self._frames.items() if name not in self.features}
-        self._inner = dataset.with_offsets(others)
+        kept = dataset if options.parts is None else dataset.with_cameras({self._stored.get(n) for n in options.parts})
+        self._inner = kept.with_offsets(others)
+        spans = {self._stored[n]: _reach(one) for n, one in self.features.items() if one.windowed}
+        self._ahead = kept.with_offsets({**others, **spans})
         self._numbers = _chosen(self) if options.where else None
 
     def _renamed(self) -> dict[str, str]:
@@ -719,7 +722,7 @@ class EpisodeSamples(Dataset):
         self.dataset.copy_indices()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self._inner.extents(self.frames(indices))
+        return self._ahead.extents(self.frames(indices))
 
     @property
     def row_files(self) -> Sequence[str]:
@@ -798,6 +801,11 @@ class _Gathered:
         """Return the summary of all vectors."""
         self._flush()
         return self._summary
+
+
+def _reach(one: Feature) -> Int64s:
+    """Return the offsets of all frames that a feature reads, int64[n]."""
+    return one.near if one.part is None else np.concatenate((one.low, one.low + 1))
 
 
 def _again(reopen: Callable[[], Dataset], scaling: Scaling) -> Dataset:

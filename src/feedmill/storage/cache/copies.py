@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -162,6 +161,8 @@ def _warn_once(folder: str, reason: str, private: str) -> None:
 
 def _name(store: Store, entry: Entry) -> str:
     """Return the name of the copy of one version of a file."""
+    import hashlib
+
     digest = hashlib.sha256(f"{store.locate(entry.path)}\n{entry.version}".encode()).hexdigest()[:32]
     return f"{digest}-{entry.path.rpartition('/')[2]}"
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -716,6 +715,8 @@ def _free_bytes(folder: Path) -> int | None:
 
 def _byte_of(name: str) -> int:
     """Return the byte, counted from the beginning of a kind of locks, that stands for a file."""
+    import hashlib
+
     return int.from_bytes(hashlib.sha256(os.fsencode(name)).digest()[:8], "big") >> 4
 
 

@@ -28,10 +28,8 @@ If the server has no conditional writes, a warning is logged, and the lock is on
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -247,7 +245,7 @@ class _Held:
 
 def _take(store: RangeStore, path: str, name: str, what: str = _WRITING, lease: bool = False) -> str:
     """Put the lock, or take over that of a dead process; return its id. Raises `StorageError`."""
-    owner, run = _owner(), secrets.token_hex(16)
+    owner, run = _owner(), os.urandom(16).hex()
     since = datetime.now(UTC).isoformat(timespec="seconds")
     content = {"owner": owner, "run": run, "host": os.uname().nodename, "process": os.getpid(), "since": since}
     if lease:  # by the latter two, this machine finds out whether this process is alive
@@ -343,7 +341,7 @@ def _has_ended(
 
 def _now(store: RangeStore, folder: str) -> float | None:
     """Return the time of the server's clock, by an object that is put in a folder; None if it does not tell."""
-    path = f"{folder}/clock-{secrets.token_hex(8)}"
+    path = f"{folder}/clock-{os.urandom(8).hex()}"
     try:
         store.write_bytes(path, b"")
         return store.examine(path).modified
@@ -391,6 +389,8 @@ def _read(store: RangeStore, path: str) -> dict[str, Any] | None:
 
 def _lock_here(store: RangeStore, url: str, name: str, what: str) -> FileLock:
     """Exclude other processes with this cache folder: its holder knows that a remote lock of theirs is stale."""
+    import hashlib
+
     digest = hashlib.sha256(url.encode()).hexdigest()[:32]
     return _cache_store().lock(f"claims/{digest}", what=what, file=store.locate(name))
 
@@ -404,7 +404,7 @@ def _cache_store() -> LocalStore:
 
 def _owner() -> str:
     """Return the owner id of this machine's cache folder."""
-    folder, owner = _cache_store(), secrets.token_hex(16)
+    folder, owner = _cache_store(), os.urandom(16).hex()
     with folder.lock("owner.lock", what="another process is starting", file=folder.root, wait=True):
         try:
             return folder.read("owner").decode()

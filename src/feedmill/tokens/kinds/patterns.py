@@ -7,7 +7,6 @@ engines know; they match the same.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -96,5 +95,7 @@ def name_of(stem: str, data: bytes, tokens: int) -> str | None:
         stem: the file's name without ``.tiktoken``; ``tokenizer.model`` is that of Llama 3 and later.
         data, tokens: its content, and its number of tokens.
     """
+    import hashlib
+
     name = _SHA256.get(hashlib.sha256(data).hexdigest()) or ("llama3" if stem == "tokenizer.model" else stem.lower())
     return name if name in NAMED and NAMED[name].tokens == tokens else None

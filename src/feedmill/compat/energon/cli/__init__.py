@@ -7,7 +7,7 @@ exits with 0. docs/migration/energon.md lists the differences.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, fields, replace
 from typing import Annotated, Any
 
 import typer
@@ -64,7 +64,6 @@ def root(
     """Energon's command line: the same options and output files."""
 
 
-@dataclass(frozen=True)
 class Info(Described):
     """Describe a dataset: samples, shards, bytes, splits, sample type and the parts of a sample."""
 
@@ -86,7 +85,6 @@ def _counts(facts: dict[str, Any]) -> str:
     return " in ".join(numbers)
 
 
-@dataclass(frozen=True)
 class Preview(Trust):
     """Show the first samples of each split as text. Asks after each sample whether to continue."""
 
@@ -156,7 +154,6 @@ def _present(path: str, names: str) -> list[str] | list[None]:
     return present
 
 
-@dataclass(frozen=True)
 class Lint(Described):
     """Check the index and shards, and decode every sample. The exit status is 1 if there are problems."""
 
@@ -177,8 +174,7 @@ def lint(options: Lint) -> None:
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergonOptions(MediaChoice):
+class EnergonOptions(MediaChoice, kw_only=True):
     """Options of both commands that prepare."""
 
     progress: Annotated[bool, Flag("Show a progress bar on a terminal.")] = True
@@ -188,8 +184,7 @@ class EnergonOptions(MediaChoice):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergonPrepare(SplitAndDescribe, EnergonOptions):
+class EnergonPrepare(SplitAndDescribe, EnergonOptions, kw_only=True):
     """Index a folder of tars or a JSONL file, as Energon does."""
 
     fix_duplicates: Annotated[bool, Flag("Rejected: it would rewrite the tars in place.")] = False
@@ -253,8 +248,7 @@ def prepare(options: EnergonPrepare) -> None:
     typer.echo("Done.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergonPrepareMedia(EnergonOptions):
+class EnergonPrepareMedia(EnergonOptions, kw_only=True):
     """Add media metadata to a prepared dataset or a plain folder, as Energon does."""
 
     url: MediaTarget
@@ -270,8 +264,7 @@ def prepare_media_(options: EnergonPrepareMedia) -> None:
     typer.echo("Done.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnergonMount(Mount):
+class EnergonMount(Mount, kw_only=True):
     """Show a dataset as a read-only file system."""
 
     detach: Annotated[bool, Flag("Run in the background and return at once.", "-d")] = False

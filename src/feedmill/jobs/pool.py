@@ -1,0 +1,321 @@
+"""The processes of `feedmill.jobs.run`: chunks of items in a pool, whose workers may die, hang or be late.
+
+It is a module of its own, because much of a small run is the import of what starts processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from feedmill.errors import FeedmillError
+from feedmill.jobs.engine import Policy
+from feedmill.jobs.inside import ReadCounts
+from feedmill.jobs.pickling import pickled
+from feedmill.jobs.processes import Context, Sent, Served, Shared, begin, name_of, work
+from feedmill.jobs.progress import Progress, Steps, still
+from feedmill.jobs.stragglers import Stragglers, lateness
+
+logger = logging.getLogger("feedmill")
+
+_AHEAD = 4  # chunks per worker that are in progress or waiting
+_LOOK = 1.0  # seconds between checks whether the workers are alive
+_KEPT = 64 << 20
+"""Bytes of results that may wait for an unfinished one before them, beyond the chunks of `_AHEAD`."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A chunk of items for one worker, with its future.
+
+    Attributes:
+        first: number of its first item.
+        outcome: what the worker has sent, once it has ended.
+        retried: whether its worker was stopped, and all were started again.
+    """
+
+    first: int
+    items: list[Any]
+    future: Future[Sent]
+    outcome: Sent | None = None
+    retried: bool = False
+
+
+@contextlib.contextmanager
+def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """Read what the pool still sends to exited workers, for the duration of the block.
+
+    Before Python 3.11.5 the thread that sends items waits for a reader, and the pool for that thread. The thread closes
+    the pool's end of the pipe itself, so it is read through a descriptor of our own.
+    """
+    queue: Any = getattr(pool, "_call_queue", None)
+    if getattr(queue, "_thread", None) is None:
+        yield
+        return
+    try:
+        end = os.dup(queue._reader.fileno())
+    except OSError:  # the thread has ended and closed it
+        yield
+        return
+    done = threading.Event()
+
+    def drain() -> None:
+        while not done.is_set():
+            if select.select([end], [], [], 0.05)[0] and not os.read(end, 1 << 16):
+                return
+
+    thread = threading.Thread(target=drain, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        os.close(end)
+
+
+class Pool:
+    """Chunks submitted to a pool, in order.
+
+    A chunk that takes long is no barrier: once it has been waited for, those after it are handed out as others end, as
+    long as what these returned is small.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        items: Iterator[Any],
+        count: int,
+        chunk: int,
+        context: Callable[[], Context],
+        policy: Policy,
+        progress: Progress | None,
+        stage: str | None,
+    ) -> None:
+        self._function, self._items, self._chunk = function, items, chunk
+        self._count, self._policy, self._new_context = count, policy, context
+        self._stage, self._steps = stage, Steps(progress)
+        self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
+        self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
+        self._read_counts: ReadCounts | None = None
+        if progress is not None and progress.unit == "B" and progress.is_shown:
+            with contextlib.suppress(OSError):  # the disk is full: the bar moves by whole items
+                self._read_counts = ReadCounts()
+        self._waiting: deque[_Piece] = deque()
+        self._unfinished: dict[Future[Sent], _Piece] = {}
+        self._stragglers = Stragglers()
+        self._sent = self._kept = self._restarts = 0
+
+    def _start(self) -> None:
+        self._context = self._new_context()
+        environment = dict(os.environ) if isinstance(self._context, Served) else None
+        self._pool = ProcessPoolExecutor(
+            self._count,
+            mp_context=self._context,
+            initializer=begin,
+            initargs=(
+                self._shared,
+                environment,
+                self._context.main,
+                None if self._read_counts is None else self._read_counts.path,
+            ),
+        )
+
+    def results(self) -> Iterator[Any]:
+        if self._steps.progress is None or self._read_counts is None:
+            yield from self._results()
+            return
+        try:
+            with self._steps.progress.watching(self._read_counts.total):
+                yield from self._results()
+        finally:
+            self._read_counts.close()
+
+    def _results(self) -> Generator[Any, None, None]:
+        finished = False
+        try:
+            with still():  # the first chunk starts the workers, and forking needs a process without threads
+                self._start()
+                self._hand_out(1)
+            while True:
+                self._hand_out(self._ahead)
+                if not self._waiting:
+                    break
+                sent = self._next()
+                piece = self._waiting.popleft()
+                self._kept -= len(sent.data)
+                outcome = sent.outcome()
+                yield from outcome.results
+                if outcome.error is not None:
+                    outcome.error.add_note(f"while working on {name_of(piece.items[len(outcome.results)])}")
+                    raise outcome.error
+                del outcome, sent
+            finished = True
+        finally:
+            if not finished:
+                self._stop()
+            else:
+                self._pool.shutdown()
+
+    def _stop(self) -> None:
+        """End the workers, even in the middle of a chunk."""
+        if not hasattr(self, "_pool"):  # interrupted before the first start
+            return
+        self._context.stop()
+        # A worker that was killed while sending a result leaves a partial result in the pipe. The pool waits for the
+        # rest while any process holds the writing end, so this process closes its copy.
+        with contextlib.suppress(AttributeError, OSError):
+            getattr(getattr(self._pool, "_result_queue"), "_writer").close()  # noqa: B009 - unknown to the stubs
+        with _drained(self._pool) if tuple(sys.version_info) < (3, 11, 5) else contextlib.nullcontext():
+            self._pool.shutdown()
+
+    def _hand_out(self, most: int, *, late: bool = False) -> None:
+        """Keep up to `most` chunks in flight; with `late`, those that have ended do not count."""
+        while len(self._unfinished if late and self._kept < _KEPT else self._waiting) < most and (
+            items := list(islice(self._items, self._chunk))
+        ):
+            piece = _Piece(self._sent, items, self._submit(items))
+            self._sent += len(items)
+            self._waiting.append(piece)
+            self._begin(piece)
+
+    def _begin(self, piece: _Piece) -> None:
+        self._unfinished[piece.future] = piece
+        numbers = range(piece.first, piece.first + len(piece.items))
+        self._stragglers.begin(piece.first, sum(map(self._steps.size_of, numbers)))
+
+    def _next(self) -> Sent:
+        """Return what the first chunk gave; restart workers that die or hang, up to `restarts` times."""
+        while True:
+            try:
+                return self._wait(self._waiting[0])
+            except BrokenProcessPool:
+                if self._context.main is not None and (failure := self._context.main.failure()) is not None:
+                    raise failure from None
+                error = _worker_died(self._waiting, self._count, self._context)
+            except FutureTimeout:
+                error = self._hung()
+            if self._restarts >= self._policy.restarts:
+                raise error
+            self._restarts += 1
+            logger.warning("%s (restarted, %d of %d)", error.what, self._restarts, self._policy.restarts)
+            self._start_again()
+
+    def _wait(self, head: _Piece) -> Sent:
+        """Wait for a chunk. Raises `FutureTimeout`, and `BrokenProcessPool` if a worker has exited."""
+        left = float("inf") if self._policy.timeout is None else self._policy.timeout
+        gone, begin, looked = 0, time.monotonic(), time.monotonic()
+        while True:
+            self._collect()
+            if head.outcome is not None:
+                return head.outcome
+            if head.future.done():
+                head.future.result()
+            late = self._policy.in_flight is None and time.monotonic() - begin >= _LOOK
+            if late:
+                self._hand_out(self._ahead, late=True)
+            wait(self._unfinished, min(_LOOK, left), FIRST_COMPLETED)
+            if head.future.done():
+                continue
+            passed = time.monotonic() - looked
+            if passed < min(_LOOK, left):
+                continue
+            if self._policy.check is not None:
+                self._policy.check()
+            looked, left = looked + passed, left - passed
+            if left <= 0:
+                raise FutureTimeout
+            # The pool notices a death, except of a worker that was sending a result.
+            gone += self._context.ended()
+            if gone > 2:
+                raise BrokenProcessPool("a worker exited") from None
+            if self._policy.in_flight is None:
+                self._name_late()
+
+    def _collect(self) -> None:
+        """Take what has ended, in any order. What broke the pool is raised when it is the turn of its chunk."""
+        self._stragglers.tick()
+        for future in [future for future in self._unfinished if future.done()]:
+            piece = self._unfinished.pop(future)
+            if future.cancelled() or future.exception() is not None:
+                self._stragglers.forget(piece.first)
+                continue
+            piece.outcome = future.result()
+            self._kept += len(piece.outcome.data)
+            self._stragglers.end(piece.first)
+            for number, counted in enumerate(piece.outcome.counted, piece.first):
+                self._steps.finish(number, counted)
+
+    def _name_late(self) -> None:
+        """Warn of chunks that take far longer than others. If a worker is stopped, start all again, once for each."""
+        running = {piece.first: piece for piece in islice(self._unfinished.values(), self._count)}
+        late = {first: age for first, age in self._stragglers.late() if first in running}
+        stopped = self._context.stopped() if late else []
+        again = False
+        for first, age in late.items():
+            piece, median = running[first], self._stragglers.median_text(first)
+            self._stragglers.named(first)
+            text = lateness(self._stage, list(map(name_of, piece.items)), age, median)
+            if stopped:
+                text += f": the worker process {stopped[0]} is stopped"
+            if stopped and self._stage is not None and not piece.retried:  # units of stages may run twice
+                again = piece.retried = True
+                text += ", and all workers start again"
+            logger.warning("%s", text)
+        if again:
+            self._start_again()
+
+    def _hung(self) -> FeedmillError:
+        return FeedmillError(
+            f"a worker process exceeded the timeout of {self._policy.timeout:g} s on"
+            f" {name_of(self._waiting[0].items[0])}",
+            kind="worker-died",
+            fix="Inspect that item, or raise the timeout.",
+        )
+
+    def _start_again(self) -> None:
+        """Restart the workers for all unfinished chunks. Finished results are kept."""
+        self._stop()
+        self._start()
+        unfinished = [piece for piece in self._waiting if piece.outcome is None]
+        self._unfinished.clear()
+        for piece in unfinished:
+            if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
+                piece.future = self._submit(piece.items)
+            self._begin(piece)
+
+    def _submit(self, items: list[Any]) -> Future[Sent]:
+        try:
+            return self._pool.submit(work, self._function, items)
+        except BrokenProcessPool as error:  # raised after the results before this chunk
+            future: Future[Sent] = Future()
+            future.set_exception(error)
+            return future
+
+
+def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:
+    """Return the error for a dead worker. Work is taken in order, so its items are in the first unfinished chunks."""
+    unfinished = [p.items for p in waiting if p.outcome is None]
+    names = [name_of(item) for piece in unfinished[:count] for item in piece]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    death = context.death()
+    cause = f"was killed ({death})" if death else "ended"
+    memory = " The system kills processes when memory runs out: use fewer workers." if death == "SIGKILL" else ""
+    return FeedmillError(
+        f"a worker process {cause} while working on one of: {shown}",
+        kind="worker-died",
+        fix=f"Run again with one worker to find the item.{memory} Finished work is kept.",
+    )

@@ -1,0 +1,69 @@
+"""Classes of options are frozen dataclasses, although `dataclass` makes none of their methods."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from dataclasses import KW_ONLY, FrozenInstanceError, fields, is_dataclass, replace
+from typing import Annotated
+
+import pytest
+
+from feedmill.jobs.options import Arg, Flag, Options, Processes, options_of
+from feedmill.tokens.options import Tokenize
+
+
+class Base(Options, kw_only=True):
+    """A base."""
+
+    loud: Annotated[bool, Flag("Loud.")] = False
+
+
+class Try(Base, Processes):
+    """Try it."""
+
+    path: Annotated[str, Arg("PATH", "A path.")]
+    other: Annotated[str, Arg("PATH", "Another.")] = "b"
+    _: KW_ONLY
+    name: Annotated[str, Arg("NAME", "A name.")] = "n"
+
+
+def test_they_are_values() -> None:
+    one = Try("a", loud=True)
+    assert (one.path, one.other, one.name, one.loud, one.workers) == ("a", "b", "n", True, None)
+    assert one == Try(path="a", loud=True) and hash(one) == hash(Try("a", "b", loud=True)) and one != Try("a")
+    assert one != Tokenize("a", "b", tokenizer="c") and is_dataclass(Try)
+    assert replace(one, name="m") == Try("a", name="m", loud=True)
+    assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one))
+    assert [field.name for field in fields(one)] == ["workers", "loud", "path", "other", "name"]
+    assert repr(one) == "Try(workers=None, loud=True, path='a', other='b', name='n')"
+    assert list(options_of(Try)) == ["path", "other", "name", "loud", "workers"]
+    assert one.deciding() == {"name": "n", "other": "b", "path": "a"}
+
+
+def test_they_are_frozen() -> None:
+    one = Try("a")
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'path'"):
+        one.path = "b"  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'path'"):
+        del one.path
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "message"),
+    [
+        ((), {}, r"Try\(\) missing a required argument: 'path'"),
+        (("a", "b", "c"), {}, r"Try\(\) takes 2 positional arguments, but 3 were given"),
+        (("a",), {"path": "b"}, r"Try\(\) got multiple values for argument 'path'"),
+        (("a",), {"pith": "b"}, r"Try\(\) got an unexpected keyword argument 'pith'"),
+    ],
+)
+def test_wrong_arguments_are_named(values: tuple[str, ...], named: dict[str, str], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Try(*values, **named)  # type: ignore[arg-type]
+
+
+def test_no_method_is_made_for_a_class() -> None:
+    """Each would be compiled at every start of a command."""
+    assert not {name for name, value in vars(Tokenize).items() if inspect.isfunction(value)}
