@@ -149,7 +149,7 @@ def wrong(path: Path, words: str, kind: str, index: int | None = None) -> None:
 
 def test_wrong_ends(tmp_path: Path) -> None:
     for ends, words, kind in (
-        ([5, 6, 14], "ends with 14 steps, and no array below data/ has so many rows", "wrong-count"),
+        ([5, 6, 14], "ends with 14 steps, and no array below data/ has that number of rows", "wrong-count"),
         ([5, 4, 15], "does not ascend: the episode 1 ends at 4", "bad-index"),
         ([-1, 4, 15], "does not ascend", "bad-index"),
         ([0, 0, 0], "no steps: 3 episodes are empty", "no-samples"),
@@ -173,6 +173,8 @@ def test_corrupt_buffers(tmp_path: Path) -> None:
     assert fm.open(path).remarks == [
         "1 of 4 chunks of 'data/action' are not there: their values are the fill value 0.0"
     ]
+    (path / "data/action/1.O").write_bytes(b"")  # as if its name were corrupt
+    wrong(path, "'data/action/1.O' is of no array", "bad-index")
     (path / "data/action/.zarray").write_text("{")
     wrong(path, "'data/action/.zarray' is not JSON", "bad-index")
     shutil.rmtree(path / "meta")
