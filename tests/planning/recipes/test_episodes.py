@@ -345,6 +345,15 @@ def test_statistics_of_the_source_and_constant_dimensions(tmp_path: Path, method
         fm.Loader(other, 4).load_state_dict(state)
 
 
+def test_a_source_that_is_never_drawn_is_normalized_by_its_own(tmp_path: Path) -> None:
+    two(tmp_path)
+    blend = [{"path": "a", "weight": 0}, {**MIX["blend"][1], "weight": 1}]
+    recipe = saved(tmp_path, {**MIX, "samples": 100, "blend": blend})
+    report = recipe.statistics()
+    assert report.computed == 2 and report.sources == {"action": ["b"]} and len(report.features["action"]["q01"]) == 5
+    assert recipe.plan().sources[0][0]["action"].shape == (8, 6)
+
+
 def test_statistics_of_another_robot_are_refused(tmp_path: Path) -> None:
     two(tmp_path)
     write_robot(tmp_path / "c", width=3, dimensions=["x", "z", "grip"], seed=4)
