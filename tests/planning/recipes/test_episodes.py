@@ -480,6 +480,7 @@ def test_a_text_holds_from_its_own_frame(tmp_path: Path) -> None:
         ({"sizes": {"action": [4, 4]}}, "sizes: action is no camera"),
         ({"poses": {"action": {"rotation": 0.0, "form": "euler"}}}, "poses: action: rotation and position"),
         ({"relative": {"action": {"to": "observation.state", "keep": 1}}}, "keep is 1: expected a list"),
+        ({"rename": {"timestamp": "action_is_pad"}, "sizes": {"action": 4}}, "the mask 'action_is_pad' would hide"),
         ({"where": {"timestamp": {"min": "0"}}}, "where: timestamp: min is '0': expected a number"),
     ],
 )

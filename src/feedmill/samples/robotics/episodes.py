@@ -403,6 +403,10 @@ class EpisodeSamples(Dataset):
         for name, axes in options.sizes.items():
             if not isinstance(axes, int) and name in self._stored and name not in self.cameras:
                 raise self._bad(f"sizes: {name} is no camera, and has no height and width", "Give its dimensions.")
+        for name in {*options.windows, *options.sizes}:
+            for end in (PAD, DIM_PAD):
+                if name + end in self._stored:
+                    raise self._bad(f"the mask {name + end!r} would hide the column of that name", "Rename the column.")
         known = [*self._stored, *options.language, *options.sizes]
         for name in options.parts or ():
             if name not in known:
