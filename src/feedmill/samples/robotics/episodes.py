@@ -169,7 +169,7 @@ class EpisodeOptions:
         if self.fps is not None and not _is_number(self.fps):
             return f"fps is {self.fps!r}: expected a number"
         for name, size in self.sizes.items():
-            axes = size if isinstance(size, list | tuple) else [size]
+            axes: Sequence[Any] = size if isinstance(size, list | tuple) else [size]
             if not all(_is_whole(one) and one > 0 for one in axes) or len(axes) != (2 if axes is size else 1):
                 return f"sizes: {name} is {size!r}: expected a number of dimensions, or [height, width]"
         for name, turns in self.poses.items():
