@@ -61,6 +61,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')
     for name, source in TOKENS.items():
         shutil.copyfile(GOLDEN / source, root / name)
+    (root / "processor").mkdir()
+    for name, content in json.loads((GOLDEN / "token_rules/qwen3_vl.json").read_text())["files"].items():
+        (root / "processor" / name).write_text(json.dumps(content))
     add_sources(root)
     media_files(root)
     for name in ("text", "text_b", "image_caption", "text_untokenized", "text_doc", "robotics"):

@@ -437,6 +437,7 @@ KINDS: dict[str, dict[str, str]] = {
         "wrong-process": "An object is used in a process or thread that cannot use it. Make it there.",
     },
     "Tokens": {
+        "bad-processor": "The files of a processor are invalid. Give the folder of the checkpoint's own processor.",
         "bad-template": "A chat template is missing, invalid, or does not take a variable. Pass another template.",
         "bad-token-size": "The size of a token is unknown, invalid or mixed. Pass `--token-size`.",
         "bad-tokenizer": "A file is no tokenizer that can be read. Check the path and the file.",
@@ -444,6 +445,7 @@ KINDS: dict[str, dict[str, str]] = {
         "mixed-tokenizers": "Tokens of different tokenizers would be mixed. Use tokens of one tokenizer.",
         "no-lineage": "It is not recorded which documents a file was made from. Write it again with Feedmill.",
         "bad-lineage": "The record of the documents that a file was made from is damaged. Write the file again.",
+        "no-processor": "A folder has no files of a processor. Give the folder of the checkpoint.",
         "no-tokenizer": "No tokenizer was found. Pass its path.",
         "no-tokens": "Token files were expected. Run `tokenize`, or name the column of tokens.",
         "token-too-large": "A token id does not fit the size of a token or the vocabulary. Use a larger token size.",

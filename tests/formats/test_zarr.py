@@ -149,7 +149,7 @@ def wrong(path: Path, words: str, kind: str, index: int | None = None) -> None:
 
 def test_wrong_ends(tmp_path: Path) -> None:
     for ends, words, kind in (
-        ([5, 6, 14], "ends with 14 steps, and no array below data/ has so many rows", "wrong-count"),
+        ([5, 6, 14], "ends with 14 steps, and no array below data/ has that number of rows", "wrong-count"),
         ([5, 4, 15], "does not ascend: the episode 1 ends at 4", "bad-index"),
         ([-1, 4, 15], "does not ascend", "bad-index"),
         ([0, 0, 0], "no steps: 3 episodes are empty", "no-samples"),

@@ -27,6 +27,7 @@ from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
+from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 from feedmill.provided import provided
@@ -251,6 +252,14 @@ class Dataset(Hinted, Showable, ABC):
     @property
     def lengths(self) -> npt.NDArray[np.int64] | None:
         """Return tokens per sample, int64[len]; None if the index does not have them."""
+        return None
+
+    def media_table(self) -> MediaTable | None:
+        """Return the sizes of the media of all samples from the index, without reading samples.
+
+        Sizes that the index does not have are unknown in it, see `MediaTable.unknown`. None if the index has no media
+        metadata at all. Raises `DataError` if it is damaged.
+        """
         return None
 
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:

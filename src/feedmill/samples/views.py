@@ -20,6 +20,7 @@ from feedmill.formats.base import Dataset, Indices, TokenReader, View
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
 from feedmill.formats.extents import Extents
+from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key, reraise
 from feedmill.jobs.cores import available_cores
@@ -126,6 +127,10 @@ class SelectedDataset(Dataset):
     def lengths(self) -> Int64s | None:
         known = self.dataset.lengths
         return None if known is None else known[self.numbers]
+
+    def media_table(self) -> MediaTable | None:
+        table = self.dataset.media_table()
+        return None if table is None else table.select(self.numbers)
 
     def _find_costs(self, by: str) -> Int64s | None:
         costs = self.dataset.costs(by)

@@ -1,4 +1,4 @@
-"""Costs of samples from the media metadata of an ``index.sqlite``: pixels and frames, in one query.
+"""Costs of samples, and sizes of their media, from the media metadata of an ``index.sqlite``, in one query.
 
 SQLite parses the metadata and finds the sample of each media file; Python receives two numbers per file. This takes 2
 to 3 s of one core for 10^6 files, so the costs of large datasets are cached (see `feedmill.formats.cost_cache`) and
@@ -16,7 +16,14 @@ import numpy as np
 from feedmill.errors import DataError
 from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
-from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS, IMAGE_EXTENSIONS
+from feedmill.formats.energon.media import (
+    AMBIGUOUS_EXTENSIONS,
+    AUDIO_EXTENSIONS,
+    AV_EXTENSIONS,
+    CORRECTIONS,
+    IMAGE_EXTENSIONS,
+)
+from feedmill.formats.mediatable import MediaTable, table_of
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
@@ -42,6 +49,14 @@ _VALUES = {
     f" ELSE {_json_field('video_width')} * {_json_field('video_height')} * {_FRAMES} END",
 }
 _HAS_VIDEO = f"metadata_type = 'image' OR coalesce({_json_field('video_width')}, {_FRAMES}) IS NOT NULL"
+_SIZES = (  # as `table_of` takes them, but for the orientation
+    f"coalesce({_json_field('width')}, {_json_field('video_width')})",
+    f"coalesce({_json_field('height')}, {_json_field('video_height')})",
+    _FRAMES,
+    _json_field("video_fps"),
+    _json_field("audio_num_samples"),
+    _json_field("audio_sample_rate"),
+)
 _FOLDER = "rtrim(entry_key, replace(entry_key, '/', ''))"
 _NAME = f"substr(entry_key, length({_FOLDER}) + 1)"
 _KEY = (  # up to the first dot after the last slash, as `split_name` cuts
@@ -96,11 +111,15 @@ def _queried(store: Store, counts: Int64s, by: str) -> Int64s | None:
             found = np.concatenate([rows, _unread(connection, set((rows[:, 0] // MAX_SAMPLES).tolist()), len(counts))])
         except (sqlite3.DatabaseError, TypeError, ValueError, OverflowError) as error:
             raise _damaged(store, connection, error) from None
-    shard, local = found[:, 0] // MAX_SAMPLES, found[:, 0] % MAX_SAMPLES
+    return _summed(_numbers(store, found[:, 0], counts), found[:, 1], int(counts.sum()))
+
+
+def _numbers(store: Store, found: Int64s, counts: Int64s) -> Int64s:
+    """Return numbers of samples, shard after shard, for those of the queries."""
+    shard, local = found // MAX_SAMPLES, found % MAX_SAMPLES
     if len(found) and not (shard.min() >= 0 and shard.max() < len(counts) and (local < counts[shard]).all()):
         raise bad_index(store.locate(INDEX), "it has samples that .info.json does not count")
-    number = (np.cumsum(counts) - counts)[shard] + local
-    return _summed(number, found[:, 1], int(counts.sum()))
+    return np.asarray((np.cumsum(counts) - counts)[shard] + local)
 
 
 def _unread(connection: sqlite3.Connection, read: set[int], shards: int) -> Int64s:
@@ -117,6 +136,76 @@ def _unread(connection: sqlite3.Connection, read: set[int], shards: int) -> Int6
                     of_part = "SELECT sample_index FROM sample_parts WHERE tar_file_id = ? AND part_name = ?"
                     numbers += (shard * MAX_SAMPLES + n for (n,) in connection.execute(of_part, (shard, name)))
     return np.stack([np.asarray(numbers, np.int64), np.full(len(numbers), UNKNOWN)], axis=1)
+
+
+def media_table(store: Store, counts: Int64s) -> MediaTable | None:
+    """Return the sizes of the media of all samples of a prepared folder, with unknown ones of media without metadata.
+
+    These are parts with the name of a medium, such as broken files. Corrections override what Energon stores.
+
+    Args:
+        store: the folder.
+        counts: int64[shards], number of samples of each shard, by shard number.
+
+    Returns:
+        None if the index has no media metadata.
+
+    Raises:
+        DataError: the index is damaged.
+    """
+    if not store.exists(INDEX):
+        return None
+    with closing(open_index(cached_copy(store, INDEX))) as connection:
+        if not _has_rows(store, connection, 2):
+            return None
+        try:
+            rows = [*connection.execute(_table_query(connection)), *_without_metadata(connection)]
+            found = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+            kind = np.fromiter((row[2] for row in rows), np.uint8, len(rows))
+            numbers = np.array([row[3:] for row in rows], np.float64).reshape(-1, 7)
+        except (sqlite3.DatabaseError, TypeError, ValueError, OverflowError) as error:
+            raise _damaged(store, connection, error) from None
+    number = _numbers(store, found, counts)
+    return table_of(number, [row[1] for row in rows], kind, numbers, int(counts.sum()))
+
+
+def _table_query(connection: sqlite3.Connection) -> str:
+    """Return the SQL for rows of the sample's number, the part's name, the kind, and the numbers of `table_of`."""
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (CORRECTIONS,)).fetchone()
+    orientation = "json_extract(corrections_json, '$.orientation')" if known else "NULL"
+    frames = _SIZES[2]
+    if known:
+        right = f"coalesce(json_extract(corrections_json, '$.video_duration'), {_json_field('video_duration')})"
+        frames = frames.replace(_json_field("video_duration"), right)
+    numbers = [*_SIZES[:2], orientation, frames, *_SIZES[3:]]
+    return (
+        f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index, substr(entry_key, length(sample_key) + 2),"  # noqa: S608 - constants of this module  # nosec B608
+        f" CASE WHEN metadata_type = 'image' THEN 0 WHEN {_HAS_VIDEO} THEN 1 ELSE 2 END,"
+        f" {', '.join(f'CAST({column} AS REAL)' for column in numbers)}"
+        f" FROM media_metadata CROSS JOIN samples ON sample_key = {_KEY}"
+        + (f" LEFT JOIN {CORRECTIONS} USING (entry_key)" if known else "")
+    )
+
+
+def _without_metadata(connection: sqlite3.Connection) -> list[tuple[int | str | float | None, ...]]:
+    """Return rows like those of `_table_query` for parts with the name of a medium that have no metadata."""
+    if not connection.execute(_PARTS).fetchone():
+        return []
+    kinds = {
+        name: 0 if end in IMAGE_EXTENSIONS else 2 if end in AUDIO_EXTENSIONS else 1
+        for (name,) in connection.execute("SELECT DISTINCT part_name FROM sample_parts")
+        if (end := name.rpartition(".")[2].lower()) in IMAGE_EXTENSIONS | AV_EXTENSIONS - AMBIGUOUS_EXTENSIONS
+    }
+    query = (
+        f"SELECT tar_file_id * {MAX_SAMPLES} + sample_index FROM sample_parts JOIN samples"  # noqa: S608 - constants of this module  # nosec B608
+        " USING (tar_file_id, sample_index) WHERE part_name = ? AND NOT EXISTS"
+        " (SELECT 1 FROM media_metadata WHERE entry_key = sample_key || '.' || part_name)"
+    )
+    return [
+        (number, name, kind, *(None,) * 7)
+        for name, kind in kinds.items()
+        for (number,) in connection.execute(query, (name,))
+    ]
 
 
 def file_costs(store: Store, by: str) -> dict[str, int] | None:

@@ -29,6 +29,7 @@ from feedmill.formats.energon import sidecar
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
 from feedmill.formats.energon.splits import Splits, read_splits
 from feedmill.formats.format import TRAIN_OR_ALL, OpenRequest
+from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
@@ -279,12 +280,20 @@ class PreparedShards(ShardTable):
         from feedmill.formats.energon.costs import media_costs
 
         found = media_costs(self.store, self._all_counts, by)
-        if found is None:
-            return None
+        return None if found is None else found[self._of_split()]
+
+    def media_table(self) -> MediaTable | None:
+        from feedmill.formats.energon.costs import media_table
+
+        found = media_table(self.store, self._all_counts)
+        return None if found is None else found.select(self._of_split())
+
+    def _of_split(self) -> Int64s:
+        """Return the numbers of these shards' samples among those of all shards, int64[n]."""
         ends = np.cumsum(self._all_counts)
         numbers = [self._number[shard] for shard in self.shards]
         return np.concatenate(
-            [np.zeros(0, np.int64), *(found[ends[n] - self._all_counts[n] : ends[n]] for n in numbers)]
+            [np.zeros(0, np.int64), *(np.arange(ends[n] - self._all_counts[n], ends[n]) for n in numbers)]
         )
 
     def file_ids(self) -> list[int]:

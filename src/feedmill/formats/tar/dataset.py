@@ -24,6 +24,7 @@ from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.extents import Extents
+from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import Int64s, hash_words, place_of, read_record, read_scattered
 from feedmill.formats.ranges import gather_spans
 from feedmill.formats.sample import Sample, Source
@@ -155,6 +156,10 @@ class TarDataset(Dataset):
         out = np.empty(len(order), np.int64)
         out[order] = ends - begins
         return out
+
+    def media_table(self) -> MediaTable | None:
+        found = self.table.media_table()
+        return None if found is None else found.select(np.delete(np.arange(self.stored_length), self._excluded))
 
     def _find_costs(self, by: str) -> Int64s | None:
         if by != "bytes":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
@@ -120,6 +121,13 @@ class ShardTable(ABC):
         """Return the costs of all samples by their media, int64[sum of counts]; -1 if a media file's cost is unknown.
 
         None if the table has no media metadata. Raises `DataError`.
+        """
+        return None
+
+    def media_table(self) -> MediaTable | None:
+        """Return the sizes of the media of all samples; None if the table has no media metadata.
+
+        Raises `DataError` if it is damaged.
         """
         return None
 

@@ -115,7 +115,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     return plan
 
 
-def compile_statistics(recipe: Parsed, open: Open, *, trust: bool = False, progress: bool = True) -> StatisticsReport:
+def compile_statistics(
+    recipe: Parsed, open: Open, *, trust: bool = False, progress: bool | None = True
+) -> StatisticsReport:
     """Compute the statistics of a recipe of robot episodes, see `feedmill.planning.recipes.statistics.collect`."""
     from feedmill.planning.recipes.statistics import collect
 

@@ -136,7 +136,9 @@ class Recipe(Parsed):
         plan.again, plan.cache = again, cache
         return plan
 
-    def statistics(self, open: Open | None = None, *, trust: bool = False, progress: bool = True) -> StatisticsReport:
+    def statistics(
+        self, open: Open | None = None, *, trust: bool = False, progress: bool | None = True
+    ) -> StatisticsReport:
         """Compute the statistics of the robot episodes that the recipe trains on, and write them beside it.
 
         Plans of a recipe with ``normalize`` need them; see docs/formats/lerobot.md. What was computed before is not

@@ -129,7 +129,7 @@ def folder_of(recipe: Parsed) -> str | None:
 
 
 def collect(
-    recipe: Parsed, sources: Sequence[Dataset], names: Sequence[str], root: Node, *, progress: bool = True
+    recipe: Parsed, sources: Sequence[Dataset], names: Sequence[str], root: Node, *, progress: bool | None = True
 ) -> StatisticsReport:
     """Compute the statistics of the features of a recipe and write them beside it.
 

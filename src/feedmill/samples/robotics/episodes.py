@@ -906,7 +906,7 @@ def _column(dataset: Episodic, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
     """Return a column of all frames: numbers as an array, as there may be very many, others as Python values."""
     if is_numeric(dataset.features[stored]):
         try:
-            files = [dataset.columns_of(file, [stored])[stored] for file in range(len(dataset.files))]
+            files = [dataset.columns_of(file, [stored])[stored] for file in range(len(dataset.shard_bounds) - 1)]
         except DataError:  # some are missing
             return dataset.values_of(stored)
         values = np.concatenate(files)

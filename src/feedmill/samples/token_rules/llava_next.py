@@ -1,0 +1,96 @@
+"""Images of LLaVA-NeXT: tiles of the best of some resolutions without its padding, a newline a row, and an overview.
+
+Source: ``select_best_resolution`` and ``LlavaNextProcessor`` of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Parameters, Sizes, TokenRule
+
+Grids = Sequence[tuple[int, int]]
+NEXT: Grids = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+
+
+def pinpoints(given: Parameters, default: Grids) -> Grids:
+    """Return the resolutions as (height, width) in pixels. Raises `ConfigError` unless they are pairs of numbers."""
+    found: Any = given.get("image_grid_pinpoints", default)
+    try:
+        pairs = [(int(height), int(width)) for height, width in found]
+    except (TypeError, ValueError):
+        pairs = []
+    if not pairs or min(map(min, pairs)) < 1:
+        raise ConfigError(
+            f"image_grid_pinpoints must be pairs of height and width: found {str(found)[:60]}",
+            file=given.where,
+            kind="bad-processor",
+        )
+    return tuple(pairs)
+
+
+def best_resolution(height: Int64s, width: Int64s, grids: Grids) -> tuple[Int64s, Int64s]:
+    """Return the resolution with the most effective pixels, then the least waste, then the first of the list."""
+    most, least = np.full(height.shape, -1, np.int64), np.zeros(height.shape, np.int64)
+    tall, wide = np.zeros_like(height), np.zeros_like(height)
+    for grid_height, grid_width in grids:
+        scale = np.minimum(grid_width / width, grid_height / height)
+        pixels = np.minimum((width * scale).astype(np.int64) * (height * scale).astype(np.int64), width * height)
+        waste = grid_height * grid_width - pixels
+        take = (pixels > most) | ((pixels == most) & (waste < least))
+        most, least = np.where(take, pixels, most), np.where(take, waste, least)
+        tall, wide = np.where(take, grid_height, tall), np.where(take, grid_width, wide)
+    return tall, wide
+
+
+def unpadded(height: Int64s, width: Int64s, tall: Int64s, wide: Int64s) -> tuple[Int64s, Int64s]:
+    """Return rows and columns of patches without those of the padding."""
+    flat = (width / height) > (wide / tall)
+    rows = np.round(height * (wide / width), 7).astype(np.int64)
+    columns = np.round(width * (tall / height), 7).astype(np.int64)
+    return (
+        np.where(flat, tall - (tall - rows) // 2 * 2, tall),
+        np.where(flat, wide, wide - (wide - columns) // 2 * 2),
+    )
+
+
+def vanishing(sizes: Sizes, grids: Grids) -> Bools:
+    """Return which images have no pixels left on one side when they are fitted into a resolution."""
+    tall, wide = best_resolution(sizes.height, sizes.width, grids)
+    by_width, by_height = wide / sizes.width, tall / sizes.height
+    flat = by_width < by_height
+    rows = np.where(flat, np.minimum(np.ceil(sizes.height * by_width), tall), tall)
+    columns = np.where(flat, wide, np.minimum(np.ceil(sizes.width * by_height), wide))
+    return np.asarray((rows < 1) | (columns < 1))
+
+
+class LlavaNextImages(TokenRule):
+    """Images of ``LlavaNextProcessor``."""
+
+    kind = "image"
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.image
+        assert given is not None
+        given.must("do_resize", True, True, "the rule is for resized images")
+        given.must("do_center_crop", True, True, "the rule is for cropped images")
+        tall, wide = given.edges("crop_size", {"height": 224, "width": 224}, "height", "width")
+        if tall != wide:
+            raise ConfigError(f"crop_size must be square: found {tall} x {wide}", file=given.where, kind="unsupported")
+        self.side = tall
+        self.patches = self.side // folder.processor.integer("patch_size", None)
+        strategy = folder.processor.choice("vision_feature_select_strategy", None, ("default", "full"))
+        self.extra = folder.processor.integer("num_additional_image_tokens", 0, 0) - (strategy == "default")
+        self.grids = pinpoints(given, NEXT)
+        self.placeholder = folder.token("image_token", "<image>")
+
+    def count(self, sizes: Sizes) -> Int64s:
+        tall, wide = best_resolution(sizes.height, sizes.width, self.grids)
+        rows, columns = unpadded(
+            sizes.height, sizes.width, self.patches * (tall // self.side), self.patches * (wide // self.side)
+        )
+        return rows * columns + rows + self.patches**2 + self.extra

@@ -1,0 +1,50 @@
+"""Images of Pixtral and Mistral 3: patches in rows, each with a break after it, and an end after the last.
+
+Source: ``PixtralImageProcessor`` and ``PixtralProcessor`` of transformers. The processor's patch size overrides that
+of the image processor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.errors import ConfigError
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
+
+
+class PixtralImages(TokenRule):
+    """Images of ``PixtralProcessor``."""
+
+    kind = "image"
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.image
+        assert given is not None
+        given.must("do_resize", True, True, "the rule is for resized images")
+        size = given.get("size", {"longest_edge": 1024})
+        if not isinstance(size, dict) or not size.get("longest_edge"):
+            raise ConfigError(f"size must have longest_edge: found {size!r}", file=given.where, kind="unsupported")
+        (self.longest,) = given.edges("size", {"longest_edge": 1024}, "longest_edge")
+        patch, merge = folder.processor.integer("patch_size", 16), folder.processor.integer("spatial_merge_size", 1)
+        self.patch = patch * merge
+        self.placeholder = folder.processor.text("image_token", "[IMG]")
+        self.end = folder.processor.text("image_end_token", "[IMG_END]")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (f"{self.placeholder}{self.end}",)
+
+    def _fitted(self, sizes: Sizes) -> tuple[Int64s, Int64s]:
+        ratio = np.maximum(sizes.height / self.longest, sizes.width / self.longest)
+        return (
+            np.where(ratio > 1, np.floor(sizes.height / ratio), sizes.height).astype(np.int64),
+            np.where(ratio > 1, np.floor(sizes.width / ratio), sizes.width).astype(np.int64),
+        )
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        height, width = self._fitted(sizes)
+        return {f"its shorter side vanishes when the longer one is {self.longest}": (height < 1) | (width < 1)}
+
+    def count(self, sizes: Sizes) -> Int64s:
+        height, width = self._fitted(sizes)
+        return ((height - 1) // self.patch + 1) * ((width - 1) // self.patch + 2)

@@ -1,0 +1,251 @@
+"""Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and the Omni models: patches of the resized picture.
+
+Source: ``Qwen2VLImageProcessor``, ``Qwen2VLVideoProcessor`` and ``Qwen3VLVideoProcessor`` of transformers. Limits of
+pixels belong to the checkpoint: those of Qwen3-VL are other ones in the same class.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Parameters, Sizes, TokenRule, ratio_above
+
+_STEEP = "one side is more than 200 times the other"
+
+
+def resized(height: Int64s, width: Int64s, factor: int, low: int, high: int | Int64s) -> tuple[Int64s, Int64s]:
+    """Return the size in multiples of `factor` and within limits of pixels (``smart_resize``). Ties round to even."""
+    to_height, to_width = np.rint(height / factor) * factor, np.rint(width / factor) * factor
+    return _within(height, width, to_height, to_width, to_height * to_width, height * width, factor, low, high)
+
+
+def volume_resized(
+    frames: Int64s, height: Int64s, width: Int64s, factor: int, low: int, high: int | Int64s, temporal: int
+) -> tuple[Int64s, Int64s]:
+    """Return the size where the limits count the pixels of all frames. A side below `factor` is scaled up first."""
+    height, width = enlarged(height, width, factor)
+    to_height, to_width = np.rint(height / factor) * factor, np.rint(width / factor) * factor
+    volume = np.rint(frames / temporal) * temporal * to_height * to_width
+    return _within(height, width, to_height, to_width, volume, frames * height * width, factor, low, high)
+
+
+def enlarged(height: Int64s, width: Int64s, factor: int) -> tuple[Int64s, Int64s]:
+    small = (height < factor) | (width < factor)
+    scale = np.maximum(factor / height, factor / width)
+    return (
+        np.where(small, (height * scale).astype(np.int64), height),
+        np.where(small, (width * scale).astype(np.int64), width),
+    )
+
+
+def _within(
+    height: Int64s,
+    width: Int64s,
+    to_height: Int64s,
+    to_width: Int64s,
+    volume: Int64s,
+    stored: Int64s,
+    factor: int,
+    low: int,
+    high: int | Int64s,
+) -> tuple[Int64s, Int64s]:
+    down = volume > high
+    up = ~down & (volume < low)
+    scale = np.sqrt(stored / high)
+    to_height = np.where(down, np.maximum(factor, np.floor(height / scale / factor) * factor), to_height)
+    to_width = np.where(down, np.maximum(factor, np.floor(width / scale / factor) * factor), to_width)
+    scale = np.sqrt(low / stored)
+    to_height = np.where(up, np.ceil(height * scale / factor) * factor, to_height)
+    to_width = np.where(up, np.ceil(width * scale / factor) * factor, to_width)
+    return to_height.astype(np.int64), to_width.astype(np.int64)
+
+
+def pixel_limits(given: Parameters, low: int, high: int) -> tuple[int, int]:
+    """Return the least and most pixels: ``size``, which the older ``min_pixels`` and ``max_pixels`` override."""
+    limits = []
+    for edge, older, default in (("shortest_edge", "min_pixels", low), ("longest_edge", "max_pixels", high)):
+        if given.values.get(older) is not None:
+            limits.append(given.integer(older, None))
+        else:
+            limits += given.edges("size", {edge: default}, edge)
+    return limits[0], limits[1]
+
+
+class QwenImages(TokenRule):
+    """Images of ``Qwen2VLImageProcessor``."""
+
+    kind = "image"
+
+    def __init__(self, folder: Folder) -> None:
+        assert folder.image is not None
+        given = folder.image
+        given.must("do_resize", True, True, "the rule is for resized images")
+        self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
+        self.low, self.high = pixel_limits(given, 56 * 56, 28 * 28 * 1280)
+        self.placeholder = folder.token("image_token", "<|image_pad|>")
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        return {_STEEP: ratio_above(sizes, 200)}
+
+    def count(self, sizes: Sizes) -> Int64s:
+        height, width = resized(sizes.height, sizes.width, self.patch * self.merge, self.low, self.high)
+        return (height // self.patch) * (width // self.patch) // self.merge**2
+
+
+class Qwen2Videos(TokenRule):
+    """Videos of ``Qwen2VLVideoProcessor``. Limits count the pixels of one frame."""
+
+    kind = "video"
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.video
+        assert given is not None
+        given.must("do_resize", True, True, "the rule is for resized frames")
+        self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
+        self.temporal = given.integer("temporal_patch_size", 2)
+        self.low, self.high = pixel_limits(given, 128 * 28 * 28, 28 * 28 * 768)
+        self.capped = given.flag("cap_pixels_per_frame", False)
+        self.most_tokens = given.integer("max_video_tokens", 128_000)
+        self.samples_frames = given.flag("do_sample_frames", False)
+        self.least, self.most = given.integer("min_frames", 4), given.integer("max_frames", 768)
+        self.wanted = given.integer("num_frames", None) if given.values.get("num_frames") is not None else None
+        self.fps = given.number("fps", None) if given.values.get("fps") is not None else None
+        self.placeholder = folder.token("video_token", "<|video_pad|>")
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        out = {_STEEP: ratio_above(sizes, 200)}
+        if self.samples_frames and self.wanted is None and self.fps is not None:
+            out["its frame rate is unknown"] = ~(sizes.fps > 0)
+            out[f"it has fewer than {self.temporal} frames"] = sizes.frames < self.temporal
+        elif self.samples_frames and self.wanted is not None:
+            out["it has fewer frames than are sampled"] = sizes.frames < self._even(self.wanted)
+        if self.samples_frames and (self.wanted is not None or self.fps is not None):
+            known = Sizes(frames=sizes.frames, fps=np.where(sizes.fps > 0, sizes.fps, 24.0))
+            steps, wanted = self.sampled(known), self._wanted(known)
+            out["the frame after its last one is sampled, by rounding of the step"] = steps > wanted
+        return out
+
+    def _even(self, frames: int) -> int:
+        return round(frames / self.temporal) * self.temporal
+
+    def sampled(self, sizes: Sizes) -> Int64s:
+        """Return the frames that are sampled, int64[n]. The step is a float64, so there may be one more than wanted."""
+        if not self.samples_frames or (self.wanted is None and self.fps is None):
+            return sizes.frames
+        wanted = self._wanted(sizes)
+        return np.ceil(sizes.frames / (sizes.frames / wanted)).astype(np.int64)
+
+    def _wanted(self, sizes: Sizes) -> Int64s:
+        total = sizes.frames
+        if self.wanted is not None:
+            wanted = np.full(len(total), self._even(self.wanted))
+        else:
+            assert self.fps is not None
+            top = np.minimum(self.most, total) // self.temporal * self.temporal
+            asked = np.minimum(np.minimum(np.maximum(total / sizes.fps * self.fps, self.least), top), total)
+            wanted = np.floor(asked / self.temporal).astype(np.int64) * self.temporal
+        return np.asarray(np.maximum(wanted, 1))
+
+    def count(self, sizes: Sizes) -> Int64s:
+        frames, factor = self.sampled(sizes), self.patch * self.merge
+        high = np.full(len(frames), self.high)
+        if self.capped:
+            share = int(self.most_tokens * factor * factor * 0.9) * self.temporal // frames
+            high = np.maximum(np.minimum(high, share), int(self.low * 1.05))
+        height, width = resized(sizes.height, sizes.width, factor, self.low, high)
+        return np.asarray(
+            -(-frames // self.temporal) * ((height // self.patch) * (width // self.patch) // self.merge**2)
+        )
+
+
+class Qwen3Videos(TokenRule):
+    """Videos of ``Qwen3VLVideoProcessor``: each group of frames has a time before it, and marks around it.
+
+    Limits count the pixels of all frames that are sampled.
+    """
+
+    kind = "video"
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.video
+        assert given is not None
+        given.must("do_resize", True, True, "the rule is for resized frames")
+        self.patch, self.merge = given.integer("patch_size", 16), given.integer("merge_size", 2)
+        self.temporal = given.integer("temporal_patch_size", 2)
+        edges = {"shortest_edge": 128 * 32 * 32, "longest_edge": 32 * 32 * 768}
+        self.low, self.high = given.edges("size", edges, "shortest_edge", "longest_edge")
+        self.capped = given.flag("cap_pixels_per_frame", False)
+        self.most_tokens = given.integer("max_video_tokens", 768)
+        self.samples_frames = given.flag("do_sample_frames", True)
+        self.least, self.most = given.integer("min_frames", 4), given.integer("max_frames", 768)
+        self.wanted = given.integer("num_frames", None) if given.values.get("num_frames") is not None else None
+        self.fps = given.number("fps", 2)
+        self.placeholder = folder.token("video_token", "<|video_pad|>")
+        self.start = folder.token("vision_start_token", "<|vision_start|>")
+        self.end = folder.token("vision_end_token", "<|vision_end|>")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (f"<0.0 seconds>{self.start}{self.placeholder}{self.end}",)
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        height, width = enlarged(sizes.height, sizes.width, self.patch * self.merge)
+        known = sizes.fps > 0
+        frames = self.sampled(Sizes(frames=sizes.frames, fps=np.where(known, sizes.fps, 24.0)))
+        return {
+            "its frame rate is unknown": ~known,  # transformers takes 24, with a warning
+            _STEEP: ratio_above(Sizes(height=height, width=width), 200),
+            f"it has fewer than {self.temporal} frames": frames < self.temporal,
+        }
+
+    def sampled(self, sizes: Sizes) -> Int64s:
+        total = sizes.frames
+        if not self.samples_frames:
+            return total
+        if self.wanted is not None:
+            return np.full(len(total), self.wanted)
+        wanted = (total / sizes.fps * self.fps).astype(np.int64)
+        return np.minimum(np.minimum(np.maximum(wanted, self.least), self.most), total)
+
+    def count(self, sizes: Sizes) -> Int64s:
+        frames, factor = self.sampled(sizes), self.patch * self.merge
+        high = np.full(len(frames), self.high)
+        if self.capped:
+            share = np.minimum(self.most_tokens * factor * factor, self.high // frames)
+            high = np.maximum(share, int(self.low * 1.05)) * frames
+        height, width = volume_resized(
+            frames,
+            sizes.height,
+            sizes.width,
+            factor,
+            self.low,
+            high,
+            self.temporal,
+        )
+        groups = -(-frames // self.temporal)
+        soft = groups * ((height // self.patch) * (width // self.patch) // self.merge**2)
+        return soft + 2 * groups
+
+    def written(self, sizes: Sizes, text: Count) -> Int64s:
+        """The times before groups of frames. Few texts differ, so each is counted once."""
+        frames = self.sampled(sizes)
+        known: dict[str, int] = {}
+        clips: dict[tuple[int, float, int], int] = {}
+        out = np.empty(len(frames), np.int64)
+        for number, clip in enumerate(zip(sizes.frames.tolist(), sizes.fps.tolist(), frames.tolist(), strict=True)):
+            if clip not in clips:
+                clips[clip] = 0
+                for stamp in stamps(*clip, self.temporal):
+                    if stamp not in known:
+                        known[stamp] = text(stamp)
+                    clips[clip] += known[stamp]
+            out[number] = clips[clip]
+        return out
+
+
+def stamps(total: int, fps: float, frames: int, temporal: int = 2) -> list[str]:
+    """Return the times that stand before the groups of `frames` frames of a video."""
+    at = list(range(total)) if frames == total else np.linspace(0, total - 1, frames).round().astype(np.int64).tolist()
+    at += at[-1:] * (-len(at) % temporal)
+    times = [number / fps for number in at]
+    return [f"<{(times[i] + times[i + temporal - 1]) / 2:.1f} seconds>" for i in range(0, len(times), temporal)]

@@ -1,0 +1,184 @@
+"""Token rules against frozen tables of what the processors of transformers made; `tools/token_rules.py` makes these."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedmill as fm
+from feedmill.samples.token_rules.processor import RULES, ProcessorRules, read_rules
+from feedmill.samples.token_rules.qwen import stamps
+from feedmill.samples.token_rules.rule import UNKNOWN, Sizes
+
+TABLES = sorted((Path(__file__).parents[1] / "golden/token_rules").glob("*.json"))
+COLUMNS = {
+    "image": ("height", "width"),
+    "video": ("frames", "fps", "height", "width"),
+    "audio": ("samples",),
+}
+MARKS = re.compile(r"<[^<>\s]+>|\[IMG(?:_BREAK|_END)?\]")
+
+
+def bytes_of(text: str) -> int:
+    """As the tables were made: special tokens are one each, and other text its bytes."""
+    return len(MARKS.findall(text)) + len(MARKS.sub("", text).encode())
+
+
+def folder_of(files: dict[str, Any], folder: Path) -> str:
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    return str(folder)
+
+
+def table_of(name: str, folder: Path) -> tuple[ProcessorRules, str, Sizes, np.ndarray]:
+    table = json.loads((TABLES[0].parent / f"{name}.json").read_text())
+    kind = table["kind"]
+    rows = np.asarray(table["rows"], np.float64)
+    sizes = Sizes.of(**dict(zip(COLUMNS[kind], rows.T, strict=False)))
+    return read_rules(folder_of(table["files"], folder), table["options"]), kind, sizes, rows[:, -1].astype(np.int64)
+
+
+def test_every_family_has_a_table() -> None:
+    classes = {json.loads(path.read_text())["files"]["processor_config.json"]["processor_class"] for path in TABLES}
+    assert classes == set(RULES)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in TABLES])
+def test_counts_are_those_of_the_processor(name: str, tmp_path: Path) -> None:
+    made, kind, sizes, real = table_of(name, tmp_path)
+    counted = made.rules[kind].tokens(sizes, np.arange(len(sizes) + 1), bytes_of)
+    assert counted.tokens.dtype == np.int32
+    np.testing.assert_array_equal(counted.tokens, real)
+    refused = np.concatenate([*counted.refused.values(), np.empty(0, np.int64)])
+    assert sorted(refused.tolist()) == np.flatnonzero(real == UNKNOWN).tolist()
+
+
+@pytest.mark.parametrize("name", [path.stem for path in TABLES])
+def test_a_sample_has_the_tokens_of_its_media(name: str, tmp_path: Path) -> None:
+    """A processor counts images one by one, but that of LLaVA-OneVision: see below."""
+    made, kind, sizes, real = table_of(name, tmp_path)
+    if name == "llava_onevision":
+        return
+    offsets = np.array([0, 0, 3, 50, 50, len(real)])
+    counted = made.rules[kind].tokens(sizes, offsets, bytes_of)
+    for number, (start, stop) in enumerate(itertools.pairwise(offsets)):
+        part = real[start:stop]
+        assert counted.tokens[number] == (UNKNOWN if (part == UNKNOWN).any() else part.sum())
+
+
+def test_several_images_in_a_sample_of_onevision(tmp_path: Path) -> None:
+    """Its processor gives each of several images 730 tokens, whatever their sizes, and one image up to 7,290."""
+    made, _, sizes, real = table_of("llava_onevision", tmp_path)
+    counted = made.rules["image"].tokens(sizes, np.array([0, 1, 3, 3, len(sizes)]))
+    assert counted.tokens.tolist() == [real[0], 2 * 730, 0, (len(sizes) - 3) * 730]
+
+
+def test_five_hundred_images_in_a_sample(tmp_path: Path) -> None:
+    made, _, _, _ = table_of("qwen2_vl", tmp_path)
+    sizes = Sizes.of(height=[336] * 500, width=[672] * 500)
+    assert made.rules["image"].tokens(sizes, np.array([0, 500])).tokens.tolist() == [500 * 12 * 24]
+
+
+def test_what_has_no_count_is_named(tmp_path: Path) -> None:
+    made, _, _, _ = table_of("qwen3_vl_video", tmp_path)
+    sizes = Sizes.of(
+        height=[480, -1, 480, 480, 480, 10_000],
+        width=[640, -1, 640, 640, 640, 40],
+        frames=[60, 60, -1, 60, 1, 60],
+        fps=[30, 30, 30, float("nan"), 30, 30],
+    )
+    counted = made.rules["video"].tokens(sizes, np.arange(7), bytes_of)
+    assert {reason: numbers.tolist() for reason, numbers in counted.refused.items()} == {
+        "its width and height are unknown": [1],
+        "its number of frames is unknown": [2],
+        "its frame rate is unknown": [3],
+        "it has fewer than 2 frames": [4],
+        "one side is more than 200 times the other": [5],
+    }
+    assert counted.tokens[0] > 0 and (counted.tokens[1:] == UNKNOWN).all()
+
+
+def test_offsets_must_fit(tmp_path: Path) -> None:
+    made, _, sizes, _ = table_of("llava", tmp_path)
+    for offsets in ([0, 3], [1, len(sizes)], [0, 5, 4, len(sizes)], []):
+        with pytest.raises(fm.ConfigError, match="offsets of samples must ascend"):
+            made.rules["image"].tokens(sizes, np.array(offsets, np.int64))
+
+
+def test_times_of_frames() -> None:
+    assert stamps(4, 2.0, 4) == ["<0.2 seconds>", "<1.2 seconds>"]
+    assert stamps(3, 1.0, 3) == ["<0.5 seconds>", "<2.0 seconds>"]
+
+
+def files(name: str = "qwen3_vl") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((TABLES[0].parent / f"{name}.json").read_text())["files"]
+    return content
+
+
+def test_parameters_belong_to_the_checkpoint(tmp_path: Path) -> None:
+    """The class is that of Qwen2-VL; its limits are not."""
+    given = files()
+    sizes, offsets = Sizes.of(height=[3000], width=[4000]), np.array([0, 1])
+    before = read_rules(folder_of(given, tmp_path))
+    given["preprocessor_config.json"]["size"] = {"shortest_edge": 3136, "longest_edge": 1_003_520}
+    after = read_rules(folder_of(given, tmp_path))
+    counts = [made.rules["image"].tokens(sizes, offsets).tokens[0] for made in (before, after)]
+    assert counts[0] > 10 * counts[1]
+    assert before.identity != after.identity and before.digest != after.digest
+
+
+def test_newer_folders_nest_the_parts(tmp_path: Path) -> None:
+    given = files()
+    part = given.pop("preprocessor_config.json")
+    want = read_rules(folder_of(files(), tmp_path / "old"))
+    given["processor_config.json"]["image_processor"] = part
+    assert read_rules(folder_of(given, tmp_path / "new")).rules["image"].identity == want.rules["image"].identity
+
+
+def test_defaults_are_listed(tmp_path: Path) -> None:
+    given = files()
+    del given["preprocessor_config.json"]["size"]
+    assert read_rules(folder_of(given, tmp_path)).defaults["image.size"]["longest_edge"] == 1_003_520
+
+
+def test_options_of_the_call_override_the_files(tmp_path: Path) -> None:
+    """Pan and scan is off in each call of Gemma 3's processor, whatever its file says."""
+    given = files("gemma3")
+    given["preprocessor_config.json"]["do_pan_and_scan"] = True
+    sizes, offsets = Sizes.of(height=[600], width=[1200]), np.array([0, 1])
+    place = folder_of(given, tmp_path)
+    plain = read_rules(place).rules["image"].tokens(sizes, offsets, bytes_of)
+    scanned = read_rules(place, {"do_pan_and_scan": True}).rules["image"].tokens(sizes, offsets, bytes_of)
+    assert plain.tokens[0] == 262 and scanned.tokens[0] > 3 * 258
+    with pytest.raises(fm.ConfigError, match="do_pan_and_san: no rule of Gemma3Processor has this option"):
+        read_rules(place, {"do_pan_and_san": True})
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    with pytest.raises(fm.NotFound, match="has no preprocessor_config"):
+        read_rules(folder_of({}, tmp_path / "empty"))
+    cases = [
+        ({"processor_class": "MolmoProcessor"}, "there is no rule for MolmoProcessor"),
+        ({"processor_class": None}, "the class of the processor is unknown"),
+        ({"size": {"shortest_edge": 3136}}, "size must be an object with longest_edge"),
+        ({"size": {"shortest_edge": "a", "longest_edge": 9}}, "size.shortest_edge must be a whole number"),
+        ({"patch_size": 0}, "patch_size must be a whole number of at least 1: found 0"),
+        ({"do_resize": False}, "do_resize is False: the rule is for resized images"),
+    ]
+    for number, (change, message) in enumerate(cases):
+        given = files()
+        given["preprocessor_config.json"] |= change
+        if "processor_class" in change:
+            del given["processor_config.json"]
+        with pytest.raises(fm.ConfigError, match=message):
+            read_rules(folder_of(given, tmp_path / str(number)))
+    (tmp_path / "empty/preprocessor_config.json").write_text("{")
+    with pytest.raises(fm.ConfigError, match="the file is not JSON"):
+        read_rules(str(tmp_path / "empty"))

@@ -1,0 +1,514 @@
+"""Compare the token rules with the processors of the installed transformers, and make their frozen tables.
+
+    python tools/token_rules.py [--sizes 1500] [--write] [FAMILY ...]
+
+Each table in ``tests/golden/token_rules`` has the files of a processor's folder, sizes of media, and the tokens that
+the processor itself made of them. For each family, this runs the processor on random sizes, and says how many counts
+differ from the rule's, and how many of the table changed with the installed release. ``--write`` writes the tables.
+transformers, torch and torchvision are needed. Pixels are zeros, and resampling is replaced by a tensor of the same
+shape, so that only the processor's arithmetic is run. Exits with 1 if a count differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feedmill.formats.mediatable import table_of
+from feedmill.samples.token_rules.processor import read_rules
+from feedmill.samples.token_rules.rule import UNKNOWN, Sizes
+
+TABLES = Path(__file__).parents[1] / "tests/golden/token_rules"
+KEPT = 150
+MARKS = re.compile(
+    r"<\|[^|]*\|>|<(?:image|video|start_of_image|end_of_image|image_soft_token|fake_token_around_image"
+    r"|global-img|row_\d+_col_\d+|img|/img|IMG_CONTEXT|boi|eoi|soft|boa|eoa|aud)>|\[IMG(?:_BREAK|_END)?\]"
+)
+GRIDS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+SQUARE = {"size": {"height": 448, "width": 448}}
+QWEN_TOKENS = {
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "vision_start_token": "<|vision_start|>",
+    "vision_end_token": "<|vision_end|>",
+}
+OMNI_TOKENS = {
+    "image_token": "<|IMAGE|>",
+    "audio_token": "<|AUDIO|>",
+    "video_token": "<|VIDEO|>",
+    "vision_bos_token": "<|vision_bos|>",
+    "vision_eos_token": "<|vision_eos|>",
+    "audio_bos_token": "<|audio_bos|>",
+    "audio_eos_token": "<|audio_eos|>",
+}
+GEMMA3_TOKENS = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
+GEMMA4_TOKENS = {
+    "image_token": "<soft>",
+    "boi_token": "<boi>",
+    "eoi_token": "<eoi>",
+    "audio_token": "<aud>",
+    "boa_token": "<boa>",
+    "eoa_token": "<eoa>",
+}
+QWEN_IMAGES, QWEN3 = "qwen2_vl:Qwen2VLImageProcessor", {"shortest_edge": 65_536, "longest_edge": 16_777_216}
+WHISPER = "whisper:WhisperFeatureExtractor"
+LLAVA = {"patch_size": 14, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
+CROP = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
+
+
+def family(
+    kind: str,
+    processor: str,
+    part: str,
+    parameters: dict[str, Any],
+    own: dict[str, Any] | None = None,
+    tokens: dict[str, str] | None = None,
+    options: dict[str, Any] | None = None,
+    **limits: Any,
+) -> dict[str, Any]:
+    """Return a family: classes as ``module:Class``, parameters of the part and of the processor, special tokens."""
+    return {
+        "kind": kind,
+        "processor": processor,
+        "part": part,
+        "parameters": parameters,
+        "own": own or {},
+        "tokens": tokens or {"image_token": "<image>", "video_token": "<video>"},
+        "limits": limits,
+        "options": options or {},
+    }
+
+
+FAMILIES = {
+    "qwen2_vl": family("image", "qwen2_vl:Qwen2VLProcessor", QWEN_IMAGES, {}, tokens=QWEN_TOKENS),
+    "qwen2_vl_pixels": family(
+        "image",
+        "qwen2_5_vl:Qwen2_5_VLProcessor",
+        QWEN_IMAGES,
+        {"min_pixels": 200_704, "max_pixels": 602_112},
+        tokens=QWEN_TOKENS,
+    ),
+    "qwen3_vl": family(
+        "image", "qwen3_vl:Qwen3VLProcessor", QWEN_IMAGES, {"patch_size": 16, "size": QWEN3}, tokens=QWEN_TOKENS
+    ),
+    "glm4v": family(
+        "image",
+        "glm4v:Glm4vProcessor",
+        "glm4v:Glm4vImageProcessor",
+        {},
+        tokens={"image_token": "<|image|>", "video_token": "<|video|>"},
+        low=8,
+    ),
+    "kimi_k25": family(
+        "image",
+        "kimi_k25:Kimi_K25Processor",
+        "kimi_k25:Kimi_K25ImageProcessor",
+        {},
+        tokens={"image_token": "<|media_pad|>"},
+        low=2,
+    ),
+    "llava": family("image", "llava:LlavaProcessor", "clip:CLIPImageProcessor", CROP, LLAVA),
+    "llava_next": family(
+        "image",
+        "llava_next:LlavaNextProcessor",
+        "llava_next:LlavaNextImageProcessor",
+        {**CROP, "image_grid_pinpoints": PINPOINTS},
+        LLAVA,
+    ),
+    "llava_onevision": family(
+        "image",
+        "llava_onevision:LlavaOnevisionProcessor",
+        "llava_onevision:LlavaOnevisionImageProcessor",
+        {"size": {"height": 384, "width": 384}, "image_grid_pinpoints": GRIDS},
+        {"num_image_tokens": 729, "vision_feature_select_strategy": "full"},
+        high=1500,
+    ),
+    "internvl": family(
+        "image",
+        "internvl:InternVLProcessor",
+        "got_ocr2:GotOcr2ImageProcessor",
+        {**SQUARE, "crop_to_patches": True},
+        {"image_seq_length": 256},
+        {
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": "<IMG_CONTEXT>",
+            "video_token": "<video>",
+        },
+    ),
+    "pixtral": family(
+        "image",
+        "pixtral:PixtralProcessor",
+        "pixtral:PixtralImageProcessor",
+        {"patch_size": {"height": 16, "width": 16}, "size": {"longest_edge": 1024}},
+        {"patch_size": 16},
+        low=1,
+    ),
+    "mistral3": family(
+        "image",
+        "pixtral:PixtralProcessor",
+        "pixtral:PixtralImageProcessor",
+        {"patch_size": 14, "size": {"longest_edge": 1540}},
+        {"patch_size": 14, "spatial_merge_size": 2},
+        low=1,
+    ),
+    "gemma3": family(
+        "image",
+        "gemma3:Gemma3Processor",
+        "gemma3:Gemma3ImageProcessor",
+        {"size": {"height": 896, "width": 896}, "do_pan_and_scan": None},
+        {},
+        GEMMA3_TOKENS,
+        low=2,
+    ),
+    "gemma3_crops": family(
+        "image",
+        "gemma3:Gemma3Processor",
+        "gemma3:Gemma3ImageProcessor",
+        {"size": {"height": 896, "width": 896}},
+        {},
+        GEMMA3_TOKENS,
+        options={"do_pan_and_scan": True},
+    ),
+    "gemma4": family("image", "gemma4:Gemma4Processor", "gemma4:Gemma4ImageProcessor", {}, {}, GEMMA4_TOKENS, low=2),
+    "idefics3": family(
+        "image", "idefics3:Idefics3Processor", "idefics3:Idefics3ImageProcessor", {}, {"image_seq_len": 169}, low=8
+    ),
+    "smolvlm": family(
+        "image",
+        "smolvlm:SmolVLMProcessor",
+        "smolvlm:SmolVLMImageProcessor",
+        {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
+        {"image_seq_len": 64},
+        {
+            "image_token": "<image>",
+            "fake_image_token": "<fake_token_around_image>",
+            "global_image_token": "<global-img>",
+        },
+        low=8,
+    ),
+    "phi4_multimodal": family(
+        "image",
+        "phi4_multimodal:Phi4MultimodalProcessor",
+        "phi4_multimodal:Phi4MultimodalImageProcessor",
+        {},
+        {},
+        {"image_token": "<|image|>", "audio_token": "<|audio|>"},
+        low=60,
+        high=3200,
+    ),
+    "llama4": family(
+        "image",
+        "llama4:Llama4Processor",
+        "llama4:Llama4ImageProcessor",
+        {},
+        {},
+        {"image_token": "<|image|>"},
+        high=2500,
+    ),
+    "qwen2_vl_video": family(
+        "video",
+        "qwen2_vl:Qwen2VLProcessor",
+        "qwen2_vl:Qwen2VLVideoProcessor",
+        {"do_sample_frames": True, "fps": 2.0},
+        tokens=QWEN_TOKENS,
+        low=64,
+        high=700,
+    ),
+    "qwen3_vl_video": family(
+        "video", "qwen3_vl:Qwen3VLProcessor", "qwen3_vl:Qwen3VLVideoProcessor", {}, tokens=QWEN_TOKENS, low=64, high=700
+    ),
+    "qwen2_audio": family(
+        "audio", "qwen2_audio:Qwen2AudioProcessor", WHISPER, {"feature_size": 128}, tokens={"audio_token": "<|AUDIO|>"}
+    ),
+    "qwen2_5_omni_audio": family(
+        "audio",
+        "qwen2_5_omni:Qwen2_5OmniProcessor",
+        WHISPER,
+        {"feature_size": 128, "chunk_length": 20},
+        tokens=OMNI_TOKENS,
+    ),
+    "qwen3_omni_audio": family(
+        "audio", "qwen3_omni_moe:Qwen3OmniMoeProcessor", WHISPER, {"feature_size": 128}, tokens=OMNI_TOKENS
+    ),
+    "phi4_multimodal_audio": family(
+        "audio",
+        "phi4_multimodal:Phi4MultimodalProcessor",
+        "phi4_multimodal:Phi4MultimodalFeatureExtractor",
+        {},
+        {},
+        {"image_token": "<|image|>", "audio_token": "<|audio|>"},
+    ),
+    "gemma4_audio": family(
+        "audio", "gemma4:Gemma4Processor", "gemma4:Gemma4AudioFeatureExtractor", {}, {}, GEMMA4_TOKENS
+    ),
+}
+
+
+def files_of(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the files of the processor's folder, in the form of most checkpoints."""
+    kind, name = given["kind"], given["processor"].split(":")[1]
+    key = {"image": "image_processor_type", "video": "video_processor_type", "audio": "feature_extractor_type"}[kind]
+    part = {**given["parameters"], key: given["part"].split(":")[1], "processor_class": name}
+    return {
+        "video_preprocessor_config.json" if kind == "video" else "preprocessor_config.json": part,
+        "processor_config.json": {**given["own"], "processor_class": name},
+        "tokenizer_config.json": {"extra_special_tokens": given["tokens"]},
+    }
+
+
+def random_sizes(kind: str, count: int, seed: int, low: int = 28, high: int = 2000, ratio: float = 150) -> Sizes:
+    """Return sizes with squares, multiples of patches, ties of rounding, and common sizes among them."""
+    draw = np.random.default_rng(seed)
+    if kind == "audio":
+        odd = [480_000, 480_001, 479_999, 400, 401, 160, 320, 321, 641, 100]
+        samples = np.concatenate([draw.integers(100, 640_000, count // 2), draw.integers(3, 300, count) * 160])
+        return Sizes.of(samples=np.concatenate([odd, samples])[:count])
+    many = 6 * count
+    sides = np.exp(draw.uniform(np.log(low), np.log(high), (many, 2))).astype(np.int64)
+    which = draw.random(many)
+    square, whole, tie, usual = (
+        which < 0.08,
+        (which > 0.08) & (which < 0.3),
+        (which > 0.3) & (which < 0.4),
+        which > 0.88,
+    )
+    sides[square, 1] = sides[square, 0]
+    sides[whole] = np.maximum(1, np.rint(sides[whole] / 28)) * 28
+    sides[tie] = sides[tie] // 28 * 28 + 14
+    known = np.array([(480, 640), (1080, 1920), (336, 336), (448, 448), (1024, 768), (512, 512), (800, 1200)])
+    sides[usual] = np.minimum(known[draw.integers(0, len(known), int(usual.sum()))], high)
+    sides = sides[sides.max(1) <= ratio * sides.min(1)][:count]
+    if kind == "image":
+        thin = [(1, 1), (1, 300), (300, 1), (28, 5_600), (28, 5_601), (5_700, 28), (2, 4_000), (40, 9_000), (9_000, 40)]
+        sides[: len(thin)] = thin
+        return Sizes.of(height=sides[:, 0], width=sides[:, 1])
+    rates = np.array([10, 12.5, 23.976, 24, 24000 / 1001, 25, 30000 / 1001, 30, 50, 60])
+    frames = np.exp(draw.uniform(np.log(2), np.log(400), len(sides))).astype(np.int64)
+    return Sizes.of(height=sides[:, 0], width=sides[:, 1], frames=frames, fps=rates[draw.integers(0, 10, len(sides))])
+
+
+def rows_of(sizes: Sizes) -> list[list[float]]:
+    """Return [height, width], [frames, fps, height, width] or [samples] of each medium."""
+    columns = [sizes.frames, sizes.fps, sizes.height, sizes.width, sizes.samples]
+    return [list(row) for row in zip(*(column.tolist() for column in columns if len(column)), strict=True)]
+
+
+def bytes_of(text: str) -> int:
+    """Return the tokens of a text for the tables: special tokens are one each, and other text its bytes."""
+    return len(MARKS.findall(text)) + len(MARKS.sub("", text).encode())
+
+
+def load(path: str) -> Any:
+    module, name = path.split(":")
+    package = importlib.import_module(f"transformers.models.{module}")
+    return getattr(package, name)
+
+
+def opened(given: dict[str, Any], folder: Path) -> tuple[Callable[[list[float]], str], Any]:
+    """Return a function from a size to the text that the processor puts in place of a placeholder, and itself."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ"]  # a pair of newlines is one token, as in many models
+    inner = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, [("Ċ", "Ċ")]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    marks = ["<fake_token_around_image>", "<image>", "<global-img>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+    marks += [f"<row_{row}_col_{column}>" for row in range(1, 13) for column in range(1, 13)]
+    marks += [f"<|{name}|>" for name in ("image", "image_start", "image_end", "patch")]
+    marks += ["<|tile_x_separator|>", "<|tile_y_separator|>"]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, extra_special_tokens=given["tokens"], pad_token="<pad>")  # noqa: S106
+    tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    kind, made = given["kind"], load(given["processor"])
+    part = load(given["part"]).from_pretrained(folder)
+    others = {
+        "image_processor": QWEN_IMAGES,
+        "video_processor": "qwen2_vl:Qwen2VLVideoProcessor",
+        "feature_extractor": WHISPER,
+    }
+    if "gemma4" in given["processor"]:
+        others = {
+            "image_processor": "gemma4:Gemma4ImageProcessor",
+            "video_processor": "gemma4:Gemma4VideoProcessor",
+            "feature_extractor": "gemma4:Gemma4AudioFeatureExtractor",
+        }
+    if "phi4" in given["processor"]:
+        others = {
+            "image_processor": "phi4_multimodal:Phi4MultimodalImageProcessor",
+            "audio_processor": "phi4_multimodal:Phi4MultimodalFeatureExtractor",
+        }
+    own = {
+        "image": ("image_processor",),
+        "video": ("video_processor",),
+        "audio": ("feature_extractor", "audio_processor"),
+    }
+    arguments = [
+        tokenizer if name == "tokenizer" else part if name in own[kind] else load(others[name])()
+        for name in made.get_attributes()
+    ]
+    processor = made.from_args_and_dict(arguments, json.loads((folder / "processor_config.json").read_text()))
+    off = {"do_rescale": False, "do_normalize": False}
+    options = processor._merge_kwargs(**({} if kind == "audio" else off), **given["options"])
+
+    def image(row: list[float]) -> str:
+        picture = torch.zeros(1, 1, 1, dtype=torch.uint8).expand(3, *map(int, row))
+        nested = [[picture]] if "efics" in given["part"] or "SmolVLM" in given["part"] else [picture]
+        return str(processor._process_images(nested, **{**options["images_kwargs"], "return_tensors": "pt"})[1][0])
+
+    def video(row: list[float]) -> str:
+        frames, fps, height, width = int(row[0]), row[1], int(row[2]), int(row[3])
+        clip = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(frames, 3, height, width)
+        about = [{"total_num_frames": frames, "fps": fps, "duration": frames / fps}]
+        given_options = {**options["videos_kwargs"], "return_tensors": "pt", "video_metadata": about}
+        return str(processor._process_videos([clip], **given_options)[1][0])
+
+    def audio(row: list[float]) -> str:
+        clip = np.zeros(int(row[0]), np.float32)
+        given_options = {**options["audio_kwargs"], "sampling_rate": 16_000}
+        return str(processor._process_audio([clip], **given_options)[1][0])
+
+    return {"image": image, "video": video, "audio": audio}[kind], processor
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("names", nargs="*", metavar="FAMILY", help=f"by default all: {', '.join(FAMILIES)}")
+    parser.add_argument("--sizes", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on texts with 0 to 3 images")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    import torch
+    import torchvision.transforms.v2.functional as functional
+    import transformers
+
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+
+    def shaped(image: Any, size: Any, *_: Any, **__: Any) -> Any:
+        height, width = size if len(size) == 2 else (size[0], size[0])
+        if height < 1 or width < 1:
+            raise ValueError(f"cannot resize to {height} x {width}")
+        return torch.zeros(1, dtype=image.dtype).expand(*image.shape[:-2], height, width)
+
+    functional.resize = shaped
+    failed = 0
+    for name in options.names or FAMILIES:
+        if options.texts and FAMILIES[name]["kind"] == "image":
+            failed += whole(name, options.texts, options.seed)
+        failed += compare(name, options.sizes, options.seed, options.write, transformers.__version__)
+    return int(failed > 0)
+
+
+def compare(name: str, count: int, seed: int, write: bool, version: str) -> int:
+    """Compare one family, and return the number of sizes whose counts differ."""
+    given = FAMILIES[name]
+    sizes = random_sizes(given["kind"], count, seed, **given["limits"])
+    with tempfile.TemporaryDirectory() as place:
+        folder, files = Path(place), files_of(given)
+        for file, content in files.items():
+            (folder / file).write_text(json.dumps(content))
+        rule = read_rules(place, given["options"]).rules[given["kind"]]
+        predicted = rule.tokens(sizes, np.arange(len(sizes) + 1), bytes_of)
+        run, _ = opened(given, folder)
+        rows, made, errors = rows_of(sizes), [], {}
+        for row in rows:
+            try:
+                made.append(bytes_of(run(row)))
+            except Exception as error:  # what it raises is what is compared
+                made.append(UNKNOWN)
+                errors.setdefault(f"{type(error).__name__}: {str(error)[:80]}", row)
+        real = np.array(made)
+        wrong = np.flatnonzero(real != predicted.tokens)
+        print(
+            f"{name:24}{len(rows) - len(wrong):7,} of {len(rows):6,} equal, {int((real < 0).sum()):3} refused",
+            flush=True,
+        )
+        for error, row in errors.items():
+            print(f"      the processor raises {error} for {row}")
+        for number in wrong[:3].tolist():
+            print(f"      {rows[number]}: processor {real[number]}, rule {predicted.tokens[number]}")
+        table = TABLES / f"{name}.json"
+        if table.exists():
+            old = json.loads(table.read_text())
+            changed = [
+                (row, then)
+                for *row, then in old["rows"]
+                if (bytes_of(run(row)) if then != UNKNOWN else UNKNOWN) != then
+            ]
+            print(f"      {len(changed)} of {len(old['rows'])} changed since {old['transformers']} {changed[:2] or ''}")
+        if write:
+            kept = [[*row, int(value)] for row, value in zip(rows[:KEPT], real.tolist(), strict=False)]
+            document = {
+                "transformers": version,
+                "kind": given["kind"],
+                "options": given["options"],
+                "files": files,
+                "rows": kept,
+            }
+            table.parent.mkdir(parents=True, exist_ok=True)
+            text = (
+                json.dumps(document, separators=(",", ":"))
+                .replace('"files"', '\n"files"')
+                .replace('"rows"', '\n"rows"')
+            )
+            table.write_text(text + "\n")
+    return len(wrong)
+
+
+def whole(name: str, count: int, seed: int) -> int:
+    """Run a whole processor on texts with images, also beside newlines, and return how many lengths differ."""
+    import torch
+
+    given, draw = FAMILIES[name], np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for file, content in files_of(given).items():
+            (folder / file).write_text(json.dumps(content))
+        rules = read_rules(place, given["options"])
+        _, processor = opened(given, folder)
+        images = draw.integers(0, 4, count)
+        sizes = random_sizes("image", int(images.sum()) + 20, seed, 64, 900, 8)
+        offsets = np.concatenate([[0], np.cumsum(images)])
+        height, width = sizes.height[20 : offsets[-1] + 20], sizes.width[20 : offsets[-1] + 20]
+        columns = np.full((len(height), 7), np.nan)
+        columns[:, 0], columns[:, 1] = width, height
+        numbers = np.repeat(np.arange(count), images)
+        table = table_of(numbers, ["jpg"] * len(height), np.zeros(len(height), np.uint8), columns, count)
+        mark, texts, real = rules.rules["image"].placeholder, [], []
+        for number in range(count):
+            edges = [str(draw.choice([" see ", "\n", "\n\n", "", "x\n"])) for _ in range(int(images[number]) + 1)]
+            texts.append("question" + mark.join(edges) + "answer" + "y" * int(draw.integers(1, 40)))
+            start, stop = offsets[number], offsets[number + 1]
+            pictures = [
+                torch.zeros(1, 1, 1, dtype=torch.uint8).expand(3, *size)
+                for size in zip(height[start:stop].tolist(), width[start:stop].tolist(), strict=True)
+            ]
+            media = {"images": [pictures], "do_rescale": False, "do_normalize": False} if pictures else {}
+            made = processor(text=[texts[-1]], **media, **(given["options"] if pictures else {}))
+            real.append(len(made["input_ids"][0]))
+
+        def tokens(text: str) -> int:
+            return len(processor.tokenizer(text)["input_ids"])
+
+        wrong = np.flatnonzero(rules.lengths(texts, table, tokens, tokens).lengths != np.array(real))
+        print(f"{name:24}{count - len(wrong):7,} of {count:6,} whole samples equal", flush=True)
+        for number in wrong[:2].tolist():
+            print(f"      {texts[number]!r}: processor {real[number]}")
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
