@@ -132,7 +132,7 @@ class Claim(_Open):
         super().__init__(fd)
         self._object, self.number, self._part = owner, number, part
 
-    def put(self, data: memoryview, *, held: int = 0) -> Chunk | None:
+    def put(self, data: memoryview, held: int = 0) -> Chunk | None:
         """Store the bytes of the chunk, and end the claim; return None if the cache does not take them.
 
         Args:

@@ -146,7 +146,7 @@ class CachedSegment(Segment):
                     return self._in_memory(flight, begin, data)
                 for claim in group:
                     at = (claim.number - first) * size
-                    chunk = claim.put(view[at : at + size], held=self.use.held)
+                    chunk = claim.put(view[at : at + size], self.use.held)
                     self.use.count(self.cached.length(claim.number), kept=chunk is not None)
                     if chunk is None:
                         return self._in_memory(flight, begin, data)
