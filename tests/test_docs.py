@@ -213,6 +213,7 @@ DESCRIBED_IN = {
     ("shuffle",): "tokens.md",
     ("split",): "tokens.md",
     ("numbers",): "tokens.md",
+    ("lengths",): "media.md",
     **{("modalities", "data", name): "migration/modalities.md" for name in MODALITIES},
     ("prepare-media",): "media.md",
     ("energon", "prepare"): "migration/energon.md",

@@ -106,6 +106,7 @@ _HOME = {
     "import_data": "importing.import_data",
     "index": "tokens.index",
     "info": "converting.info",
+    "lengths": "tokens.lengths",
     "merge": "tokens.merge",
     "mount": "mounting.mount",
     "neardedupe": "curation.near.neardedupe",
@@ -228,6 +229,7 @@ if TYPE_CHECKING:
     from feedmill.storage.base import Store
     from feedmill.tokens.decode import decode
     from feedmill.tokens.index import index
+    from feedmill.tokens.lengths import lengths
     from feedmill.tokens.merge import merge
     from feedmill.tokens.numbers import numbers
     from feedmill.tokens.shuffle import shuffle
@@ -314,6 +316,7 @@ __all__ = [
     "import_data",
     "index",
     "info",
+    "lengths",
     "merge",
     "mount",
     "neardedupe",

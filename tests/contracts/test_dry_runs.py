@@ -21,9 +21,10 @@ from helpers.dry_runs import BAD, GOOD, error_of, is_companion, names, run, stat
 
 READING = {
     *("info", "preview", "serve", "check", "stat", "mount", "decode", "numbers", "plan", "trace", "forget", "bench"),
-    *("demo", "report", "cache"),
+    *("demo", "report", "cache", "lengths"),
 }
-"""Verbs whose result is what they show, or one file that the user names; `cache` copies, and its `clear` asks."""
+"""Verbs whose result is what they show, or one file that the user names; `cache` copies, and its `clear` asks; what
+`lengths` writes is in the cache folder."""
 
 
 def commands(table: dict[str, list[str]]) -> list[Any]:

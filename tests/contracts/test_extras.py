@@ -25,6 +25,7 @@ from PIL import Image
 
 from feedmill.cli.app import VERBS
 from feedmill.indexing.prepare import prepare
+from feedmill.samples.media import MediaFilter
 from helpers import bare_python
 from helpers import foreign_datasets as sourcedata
 from helpers import media_files as clips
@@ -53,6 +54,7 @@ CASES: list[tuple[str, str]] = [
     ("repair coco", ""),
     ("prepare plain --split-ratio 1,0,0", ""),
     ("prepare-media media --media-by-extension", "media"),
+    ("lengths photos --processor processor --text txt", "tokenize"),
     ("reshard coco coco2 --max-shard-samples 2", ""),
     ("append coco more", ""),
     ("delete coco 000001 --yes", ""),
@@ -136,6 +138,12 @@ def data(root: Path) -> None:
     write_tar(root / "parts/shard_0.tar", [(f"{number:06d}.cls", b"1") for number in range(6)])
     for folder in ("coco", "parts"):
         prepare(str(root / folder), split_ratio="1,0,0", progress=False)
+    write_tar(root / "photos/shard_0.tar", _captions(0, 2))
+    prepare(str(root / "photos"), split_ratio="1,0,0", media=MediaFilter.parse(extension=True), progress=False)
+    (root / "processor").mkdir()
+    for name, content in json.loads((GOLDEN / "token_rules/llava.json").read_text())["files"].items():
+        (root / "processor" / name).write_text(json.dumps(content))
+    shutil.copyfile(GOLDEN / "nanosets/tok1k/tokenizer.json", root / "processor/tokenizer.json")
     (root / "media").mkdir()
     (root / "media/one.mp4").write_bytes(clips.movie("mp4", seconds=0.5))
     (root / "table").mkdir()

@@ -143,6 +143,7 @@ SHORTS = {
 KINDS_OF_VALUES = {
     "--against": "dedupe compares with documents, decontaminate with benchmarks",
     "--by": "dedupe compares units of texts, neardedupe sets of words or characters",
+    "--check": "report checks the datasets or not, lengths compares a number of samples",
     "--document": "decode shows several, trace asks for one",
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
     "--fields": "decontaminate names the parts of a question, prepare those of a sample",

@@ -212,6 +212,7 @@ ELSEWHERE: dict[str, str] = {
     "demo": "writes sample data to a folder of this machine",
     "forget": "writes its report to a folder of this machine; refuses a URL",
     "cache": "fills the cache of this machine",
+    "lengths": "fills the cache of this machine",
     "delete": "is refused in an object store",
     "energon checkpoint info": "only reads",
     "energon checkpoint redist": "writes files of torch.save to a folder of this machine",

@@ -160,6 +160,12 @@ GROUPS: dict[str, dict[str, Verb]] = {
         ),
         ("index", "Write the index of a JSONL or .pbin file.", "index qa.jsonl", "formats/jsonl.md"),
         (
+            "lengths",
+            "Count the tokens of samples of text and media.",
+            "lengths vqa --processor models/qwen3-vl",
+            "media.md",
+        ),
+        (
             "numbers",
             "Convert between tokens, samples and steps.",
             "numbers --tokens 1B --seq-len 4096 --ranks 8",

@@ -13,6 +13,7 @@ Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> to
 - `chat/`: conversations as text, and what is learned of them; `instruct.py`: instruction tuning as Modalities.
 - `outputs.py`: formats, names, numbers and sizes of files. `corpus.py`: documents of several files, in any order.
 - `merge.py`, `shuffle.py`, `split.py`, `filter.py`, `resample.py`: verbs over `rewrite.py`, with their orders.
+- `lengths.py`: tokens of samples of text and media, by rules; `realprocessor.py`: by the processor itself.
 - `decode.py`, `index.py`, `numbers.py`: further verbs. `transform.py`: tokens when samples are read.
 - `sentences.py`: splits texts as Megatron-LM.
 """

@@ -87,6 +87,16 @@ def _rule(always: bool) -> Rule:
     return "always" if always else "missing"
 
 
+def _arguments(words: list[str]) -> Mapping[str, Any]:
+    from feedmill.tokens.chat.variables import parse_variables
+
+    return parse_variables(words, "--processor-args")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def _variables(words: list[str]) -> Mapping[str, Any]:
     from feedmill.tokens.chat.variables import parse_variables
 
@@ -420,6 +430,56 @@ class Index(DryRunnable, WithProgress):
     eos: Annotated[int | None, Opt("ID", "Flat token files: id of the end-of-text token.", "--eos-id", min=0)] = None
     token_size: Annotated[int | None, Opt("1|2|4|8", "Flat token files without a header: bytes per token.")] = None
     vocab_size: Annotated[int | None, Opt("N", "Flat token files: report ids that are not below N.", min=1)] = None
+
+
+class Lengths(WithProgress):
+    """Count the tokens of samples of text and media as the processor of a model makes them; no medium is decoded.
+
+    Lengths are kept in the cache folder, and a second run reuses them. After a kill, the same command resumes.
+    """
+
+    path: Annotated[Path, Arg("DATASET", "A prepared dataset with media metadata; a path or a URL.")]
+    _: KW_ONLY
+    processor: Annotated[Path, Opt("DIR", "Folder of the checkpoint: its processor and its tokenizer.json.")]
+    messages: Annotated[str, Opt("PART", "Part with the conversation, as JSON.")] = "json"
+    text: Annotated[
+        str | None, Opt("PART", "Part with a plain text that has the placeholders, instead of a conversation.")
+    ] = None
+    chat_template: Annotated[
+        Path | None, Opt("FILE|NAME", "Chat template; default: that of the processor's folder.")
+    ] = None
+    chat_template_args: Annotated[
+        Mapping[str, Any] | None,
+        Opt(
+            "KEY=VALUE",
+            "Set a variable of the chat template, such as enable_thinking=false. May be repeated.",
+            text=list[str],
+            parse=_variables,
+            more="In Python a mapping of values that JSON can hold. A row's own ``chat_template_kwargs`` come before.",
+        ),
+    ] = None
+    processor_args: Annotated[
+        Mapping[str, Any] | None,
+        Opt(
+            "KEY=VALUE",
+            "A parameter with which the processor is called, such as do_pan_and_scan=true. May be repeated.",
+            text=list[str],
+            parse=_arguments,
+            more="In Python a mapping of values that JSON can hold.",
+        ),
+    ] = None
+    media: Annotated[
+        Sequence[str] | None,
+        Opt("NAMES", "Parts whose media the model gets, such as jpg,png; default: all.", text=str, parse=_names),
+    ] = None
+    measure: Annotated[bool, Flag("Run the processor itself on each sample: slow, for processors without a rule.")] = (
+        False
+    )
+    check: Annotated[
+        int | None,
+        Opt("N", "Compare N samples with the processor itself, extremes first; exit status 1 if any differs.", min=1),
+    ] = None
+    split: Annotated[str | None, Opt("NAME", "Split to open (train, val, test, ...).")] = None
 
 
 class Numbers(Options, kw_only=True):

@@ -9,6 +9,7 @@
     folder/lines/<hash>     where the lines of a file lie, or points at which reading it can begin
     folder/frames/<hash>    the tables of frames of videos
     folder/packing/<hash>/  a packing plan: evicted as a whole
+    folder/lengths/<hash>/  tokens of the samples of a dataset: as a whole, too
     folder/unpacked/<hash>/ the compressed tars of a folder, unpacked: evicted as a whole
 
 - A process that uses a file has a read lock on the file's byte of ``used``, which the kernel releases when the process
@@ -57,9 +58,9 @@ _DEFAULT_SIZE = 20 * 10**9
 """Bound in bytes if no size is set; or a tenth of the disk if that is less."""
 NOTE = ".hash"
 """Suffix of the note of a copy."""
-DERIVED = ("shards", "costs", "lines", "frames", "recordings", "packing", "unpacked")
+DERIVED = ("shards", "costs", "lines", "frames", "recordings", "packing", "lengths", "unpacked")
 """Subfolders with derived files."""
-_WHOLE = ("packing", "unpacked")
+_WHOLE = ("packing", "lengths", "unpacked")
 """Those whose subfolders are evicted as a whole."""
 _COPY = re.compile(r"[0-9a-f]{32}-.+", re.DOTALL)
 _OBJECT = re.compile(r"[0-9a-f]{32}")

@@ -73,7 +73,7 @@ def row_variables(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def parse_variables(words: Sequence[str]) -> dict[str, Any]:
+def parse_variables(words: Sequence[str], option: str = "--chat-template-args") -> dict[str, Any]:
     """Return the variables in words ``KEY=VALUE``: a value that is JSON is that, any other is a text.
 
     Raises:
@@ -87,9 +87,9 @@ def parse_variables(words: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals or not name.isidentifier() or name in found:
             raise ConfigError(
-                f"--chat-template-args {word!r} " + ("repeats a key" if name in found else "is not KEY=VALUE"),
-                kind="bad-template",
-                fix="Pass --chat-template-args enable_thinking=false, once per variable.",
+                f"{option} {word!r} " + ("repeats a key" if name in found else "is not KEY=VALUE"),
+                kind="bad-option",
+                fix=f"Pass {option} name=value, once per name.",
             )
         try:
             found[name] = json.loads(text)

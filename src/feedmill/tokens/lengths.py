@@ -1,0 +1,588 @@
+"""The verb ``lengths``: how many tokens each sample of text and media has for a model, from the index and the texts.
+
+The text of each sample is rendered and counted once, with the smallest text of each medium in place of its placeholder;
+media add what their sizes do (`feedmill.samples.token_rules`). No medium is decoded. The lengths are kept in
+``$FEEDMILL_CACHE_DIR/lengths/<hash>/``. The hash is of all that determines them: the dataset and its media table, the
+tokenizer, the template, the processor's files and options, and the rules with their versions. Part `i` of the folder is
+``0000000i``, an array file (`feedmill.formats.arrays`) of samples ``i * PART`` to ``(i + 1) * PART``:
+
+    lengths  int32[n]   tokens; -1 for samples without a length
+    why      int32[n]   number of the reason; -1 for samples with a length
+    reasons  uint8[m]   the reasons, as a JSON list
+    digest   uint8[16]  xxh3-128 of the three
+
+A part is published when it is whole, so a killed run loses less than one. A damaged part is counted again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import xxhash
+
+from feedmill.documents.batch import BadDocument
+from feedmill.documents.textpath import load_json
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
+from feedmill.formats.arrays import read_arrays, write_arrays
+from feedmill.formats.base import Dataset
+from feedmill.formats.mediatable import KINDS, MediaTable
+from feedmill.formats.offsets import hash_words
+from feedmill.jobs.options import verb
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import VerbReport
+from feedmill.samples.open import open as open_dataset
+from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
+from feedmill.samples.token_rules.rule import UNKNOWN
+from feedmill.storage import LocalStore
+from feedmill.storage.cache.chunks import disk_cache
+from feedmill.storage.folders import cache_folder
+from feedmill.tokens.chat.forms import form_of
+from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
+from feedmill.tokens.options import Lengths
+from feedmill.tokens.realprocessor import RealProcessor
+from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+
+logger = logging.getLogger("feedmill")
+
+FOLDER = "lengths"
+PART = 1 << 14
+"""Samples of one part."""
+_VERSION = 1
+_AT_ONCE = 256
+_NAMED = 5
+"""Samples that the report names for each reason."""
+_NO_TEXT = "text: "
+Text = tuple[str | None, str]
+"""The text of a sample, or None and why it has none."""
+
+
+class Refused(NamedTuple):
+    """Samples without a length, for one reason.
+
+    Attributes:
+        keys: of the first of them.
+    """
+
+    reason: str
+    samples: int
+    keys: list[str]
+
+
+class Miss(NamedTuple):
+    """A sample whose predicted length is not that of the processor.
+
+    Attributes:
+        real: tokens that the processor makes; None if it raises an error.
+        error: that error.
+    """
+
+    key: str
+    sample: int
+    predicted: int
+    real: int | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsReport(VerbReport):
+    """Report of the lengths of the samples of a dataset.
+
+    Attributes:
+        path: The dataset.
+        processor: Class of the processor.
+        folder: Folder of the lengths.
+        measured: Whether the processor itself was run on all samples.
+        samples: Samples of the dataset; `counted`: those that have a length.
+        reused: Samples that an earlier run had counted.
+        tokens: Sum of all lengths; `shortest`, `median` and `longest`: of the samples.
+        longest_key: Key of the longest sample.
+        refused: Samples without a length by reason, the most frequent first.
+        left_out: Parts with media that were not chosen -> number of media.
+        defaults: Parameters that the processor's files lack -> the values that were used.
+        checked: Samples that were compared with the processor itself, and `misses` among them.
+        unchecked: Samples with video or sound, which are not compared.
+    """
+
+    path: str
+    processor: str
+    folder: str
+    measured: bool
+    samples: int
+    counted: int
+    reused: int
+    tokens: int
+    shortest: int
+    median: int
+    longest: int
+    longest_key: str
+    refused: list[Refused]
+    left_out: dict[str, int]
+    defaults: dict[str, Any]
+    checked: int
+    misses: list[Miss]
+    unchecked: int
+    seconds: float
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Return the tokens of each sample, int32[samples]; -1 for those without a length.
+
+        Raises:
+            NotFound: The lengths were removed from the cache folder.
+        """
+        store = LocalStore(self.folder)
+        parts = [_read(store, number, size) for number, size in _parts(self.samples)]
+        whole = [part.lengths for part in parts if part is not None]
+        if len(whole) != len(parts):
+            raise NotFound(
+                "the lengths are not in the cache folder any more", file=self.folder, fix="Count them again."
+            )
+        return np.concatenate(whole)
+
+
+@verb(Lengths)
+def lengths(options: Lengths) -> LengthsReport:
+    """Return a report; its `lengths` are the tokens of each sample. A second run reuses what the first has counted.
+
+    Raises:
+        NotFound: The folder has no configuration of a processor, or no tokenizer.
+        ConfigError: The processor has no rule, the dataset has no media metadata, or an option or the template is
+            invalid.
+        EmptyResult: No sample has a length.
+        MissingExtra: tokenizers or jinja2 is not installed; or transformers, to run the processor itself.
+    """
+    begun = time.monotonic()
+    path, folder = os.fspath(options.path), os.fspath(options.processor)
+    if options.text is not None and (options.chat_template is not None or options.chat_template_args):
+        raise ConfigError(
+            "--chat-template is for conversations, and --text names a part of plain text",
+            kind="bad-option",
+            fix="Pass one of them.",
+        )
+    dataset = open_dataset(path, split=options.split, raw=True)
+    whole = dataset.media_table()
+    if whole is None:
+        raise ConfigError(
+            "the dataset has no media metadata: lengths need the sizes of its images, videos and sounds",
+            file=path,
+            kind="no-costs",
+            fix=f"Run 'feedmill prepare-media {path} --media-by-extension' first.",
+        )
+    table, left_out = _chosen(whole, options.media, path)
+    made = None if options.measure else read_rules(folder, options.processor_args)
+    tokenizer = _tokenizer(folder)
+    if made is not None:
+        _refuse_other_tokens(made, table, tokenizer)
+    real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
+    job = _Job(dataset, table, made, real if options.measure else None, tokenizer, options)
+    try:
+        store, parts, reused = job.all_parts(options.progress)
+        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
+        counted = found[found >= 0]
+        refused = _refused(parts, dataset)
+        refuse_empty(
+            len(counted),
+            len(dataset),
+            "sample",
+            file=path,
+            skipped={each.reason: each.samples for each in refused},
+            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
+            allow=None,
+        )
+        chosen, unchecked = _to_check(found, table, options.check) if real and not options.measure else ([], 0)
+        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
+    finally:
+        job.close()
+    return LengthsReport(
+        path=path,
+        processor=made.name if made is not None else real.name if real is not None else "",
+        folder=str(store.root),
+        measured=options.measure,
+        samples=len(dataset),
+        counted=len(counted),
+        reused=reused,
+        tokens=int(counted.sum(dtype=np.int64)),
+        shortest=int(counted.min()),
+        median=int(np.median(counted)),
+        longest=int(counted.max()),
+        longest_key=dataset.locate(int(found.argmax())).key,
+        refused=refused,
+        left_out=left_out,
+        defaults={} if made is None else dict(made.defaults),
+        checked=len(chosen),
+        misses=misses,
+        unchecked=unchecked,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
+    """Return the media of the chosen parts, and how many others the other parts have."""
+    if not asked:
+        return table, {}
+    if unknown := [name for name in asked if name not in table.parts]:
+        raise ConfigError(
+            f"no sample has media in the part {unknown[0]!r}: parts with media are {', '.join(table.parts) or 'none'}",
+            file=path,
+            kind="bad-option",
+            fix="Correct --media.",
+        )
+    keep = np.isin(table.part, [number for number, name in enumerate(table.parts) if name in asked])
+    others = np.bincount(table.part[~keep], minlength=len(table.parts)).tolist()
+    return table.where(keep), {name: count for name, count in zip(table.parts, others, strict=True) if count}
+
+
+def _tokenizer(folder: str) -> Tokenizer:
+    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
+        raise NotFound(
+            "the folder has no tokenizer.json, with which the processor's texts are counted",
+            file=folder,
+            kind="no-tokenizer",
+            fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
+        )
+    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
+
+
+def _refuse_other_tokens(made: ProcessorRules, table: MediaTable, tokenizer: Tokenizer) -> None:
+    """Raise `ConfigError` if the tokenizer does not have the placeholder of a kind of media that occurs."""
+    for code, kind in enumerate(KINDS):
+        rule = made.rules.get(kind)
+        if rule is not None and (table.kind == code).any() and tokenizer.token_to_id(rule.placeholder) is None:
+            raise ConfigError(
+                f"the tokenizer has no token {rule.placeholder}, which stands for {kind} in texts of {made.name}",
+                file=str(tokenizer.path),
+                kind="unknown-token",
+                fix="Give the folder of one checkpoint: its processor and its tokenizer.json belong together.",
+            )
+
+
+class _Texts:
+    """Texts of samples, as the processor gets them.
+
+    Attributes:
+        identity: all that determines them.
+    """
+
+    def __init__(self, dataset: Dataset, tokenizer: Tokenizer, options: Lengths) -> None:
+        self._dataset, self._part = dataset, options.text if options.text is not None else options.messages
+        self._reader: ChatReader | None = None
+        self.identity = f"text {self._part}"
+        if options.text is None:
+            name = None if options.chat_template is None else os.path.abspath(options.chat_template)
+            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
+            self._reader = ChatReader(spec)
+            self.identity = f"messages {self._part} {spec}"
+
+    def _form(self) -> str:
+        """Return the form of the first conversation."""
+        why = "there are no samples"
+        for row, reason in self._rows(range(min(_AT_ONCE, len(self._dataset)))):
+            try:
+                if row is None:
+                    raise BadDocument(reason)
+                content = load_json(row)
+                if not isinstance(content, dict):
+                    raise BadDocument("it is no object with a conversation")
+                form = form_of(content)
+            except BadDocument as error:
+                why = why if why != "there are no samples" else str(error)
+                continue
+            if form == "preference":
+                raise ConfigError(
+                    "the samples are pairs of preferences, which have two lengths each",
+                    file=self._dataset.url,
+                    kind="unsupported",
+                    fix="Write each side to a sample of its own.",
+                )
+            return form
+        raise ConfigError(
+            f"no conversation in part {self._part!r} of the first samples: {why}",
+            file=self._dataset.url,
+            kind="bad-document",
+            fix="Name the part with --messages, or a part of plain text with --text.",
+        )
+
+    def _rows(self, numbers: Sequence[int]) -> Iterator[tuple[bytes | None, str]]:
+        for sample in self._dataset.read_raw(numbers):
+            if self._part not in sample:
+                yield None, f"the sample has no part {self._part!r}"
+                continue
+            row = bytes(sample.raw(self._part))
+            # A part may be the list of messages itself.
+            listed = self._reader is not None and row.lstrip()[:1] == b"["
+            yield b'{"messages":' + row + b"}" if listed else row, ""
+
+    def of(self, numbers: Sequence[int]) -> list[Text]:
+        """Return the text of each sample, with placeholders of its media."""
+        rows = list(self._rows(numbers))
+        if self._reader is None:
+            return [_decoded(row, reason) for row, reason in rows]
+        records = iter(self._reader.records([row for row, _ in rows if row is not None]))
+        out: list[Text] = []
+        for row, reason in rows:
+            if row is None:
+                out.append((None, reason))
+            else:
+                record = next(records)
+                out.append((record.text, record.reason))
+        return out
+
+    def close(self) -> None:
+        """End the process that renders."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _decoded(row: bytes | None, reason: str) -> Text:
+    if row is None:
+        return None, reason
+    try:
+        return row.decode(), ""
+    except UnicodeDecodeError:
+        return None, "it is not UTF-8"
+
+
+class _Part(NamedTuple):
+    """Lengths of consecutive samples, and the number of the reason of each that has none."""
+
+    lengths: npt.NDArray[np.int32]
+    why: npt.NDArray[np.int32]
+    reasons: list[str]
+
+
+class _Job:
+    """Counts the samples of a dataset, by rules or with the processor itself."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        table: MediaTable,
+        rules: ProcessorRules | None,
+        real: RealProcessor | None,
+        tokenizer: Tokenizer,
+        options: Lengths,
+    ) -> None:
+        self.dataset, self.table, self.rules, self.real, self.tokenizer = dataset, table, rules, real, tokenizer
+        self.texts = _Texts(dataset, tokenizer, options)
+        bos = special_tokens(tokenizer.path.parent).get("bos_token")
+        self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
+        words = (
+            str(_VERSION),
+            dataset.fingerprint(),
+            str(dataset.split),
+            str(len(dataset)),
+            table.digest,
+            tokenizer.hash,
+            repr((tokenizer.around, tokenizer.settings, self._bos)),
+            self.texts.identity,
+            "" if rules is None else f"{rules.digest} {rules.identity}",
+            "" if real is None else real.identity,
+        )
+        self._name = f"{FOLDER}/{hash_words(words)}"
+
+    def close(self) -> None:
+        self.texts.close()
+
+    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
+        """Return the folder, its parts, and how many samples were counted before."""
+        cache = disk_cache(cache_folder())
+        store = LocalStore(cache_folder() / self._name)
+        parts, reused = [], 0
+        with Progress("counting tokens", len(self.dataset), "samples", progress) as shown:
+            for number, size in _parts(len(self.dataset)):
+                part = _read(store, number, size)
+                if part is None:
+                    part = self._count(range(number * PART, number * PART + size), shown)
+                    try:
+                        _write(store, number, part)
+                    except (OSError, FeedmillError) as error:
+                        raise StorageError(
+                            f"the lengths cannot be kept: {error}",
+                            file=store.locate(_file(number)),
+                            fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+                        ) from None
+                    cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
+                else:
+                    cache.hold_derived(self._name)
+                    reused += size
+                    shown.done += size
+                parts.append(part)
+        return store, parts, reused
+
+    def length(self, text: str) -> int:
+        """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
+        self.tokenizer.template = not self.written_bos(text)
+        return len(self.tokenizer.encode([text]).ids)
+
+    def written_bos(self, text: str) -> bool:
+        return self._bos is not None and text.startswith(self._bos)
+
+    def _plain(self, text: str) -> int:
+        self.tokenizer.template = False
+        return len(self.tokenizer.encode([text]).ids)
+
+    def _count(self, numbers: range, shown: Progress) -> _Part:
+        table = self.table.select(np.arange(numbers.start, numbers.stop))
+        without: dict[int, str] = {}
+
+        def texts() -> Iterator[str]:
+            for start in range(numbers.start, numbers.stop, _AT_ONCE):
+                batch = range(start, min(start + _AT_ONCE, numbers.stop))
+                for number, (text, reason) in zip(batch, self.texts.of(batch), strict=True):
+                    if text is None:
+                        without[number - numbers.start] = _NO_TEXT + reason
+                    yield text or ""
+                    shown.done += 1
+
+        if self.rules is not None:
+            found, refused = self.rules.lengths(texts(), table, self.length, self._plain)
+            reason_of = {int(each): reason for reason, rows in reversed(refused.items()) for each in rows}
+        else:
+            found, reason_of = self._measured(numbers, list(texts()), without)
+        reason_of |= without  # a text that is not there fits no media, either
+        found = found.copy()
+        why = np.full(len(found), -1, np.int32)
+        reasons: dict[str, int] = {}
+        for number, reason in sorted(reason_of.items()):
+            found[number] = UNKNOWN
+            why[number] = reasons.setdefault(reason, len(reasons))
+        return _Part(found, why, list(reasons))
+
+    def _measured(
+        self, numbers: range, texts: Sequence[str], without: Mapping[int, str]
+    ) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+        assert self.real is not None
+        out, reason_of = np.full(len(texts), UNKNOWN, np.int32), {}
+        visual = _only_images(self.table)
+        for number, text in enumerate(texts):
+            if number in without:
+                continue
+            if not visual[numbers[number]]:
+                reason_of[number] = "video and sound are not measured"
+                continue
+            try:
+                out[number] = self._real(self.real, numbers[number], text)
+            except DataError as error:
+                reason_of[number] = error.what
+        return out, reason_of
+
+    def _real(self, real: RealProcessor, number: int, text: str) -> int:
+        """Return the tokens that the processor makes of a sample. Raises `DataError` if it refuses the sample."""
+        rows = slice(*self.table.offsets[number : number + 2].tolist())
+        names = [self.table.parts[part] for part in self.table.part[rows].tolist()]
+        (sample,) = self.dataset.read_raw([number])
+        return real.count(text, [bytes(sample.raw(name)) for name in names], special=not self.written_bos(text))
+
+    def compare(
+        self, real: RealProcessor, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None
+    ) -> list[Miss]:
+        """Return the chosen samples of which the processor makes another number of tokens than `found`."""
+        misses = []
+        with Progress("comparing with the processor", len(chosen), "samples", progress) as shown:
+            for number in chosen:
+                ((text, _),) = self.texts.of([number])
+                predicted, error = int(found[number]), ""
+                made: int | None = None
+                try:
+                    made = self._real(real, number, text or "")
+                except DataError as raised:
+                    error = raised.what
+                if made != predicted:
+                    misses.append(Miss(self.dataset.locate(number).key, number, predicted, made, error))
+                shown.done += 1
+        return misses
+
+
+def _only_images(table: MediaTable) -> npt.NDArray[np.bool_]:
+    """Return which samples have no media but images, bool[samples]."""
+    out = np.ones(len(table.offsets) - 1, bool)
+    out[table.sample[table.kind != KINDS.index("image")]] = False
+    return out
+
+
+def _to_check(found: npt.NDArray[np.int32], table: MediaTable, most: int | None) -> tuple[list[int], int]:
+    """Return at most `most` samples, extremes first, and how many cannot be compared: those with video or sound.
+
+    Extremes: the longest and shortest, the most media, the thinnest, the largest and the smallest image. Half of the
+    samples are these; the others are drawn, always the same.
+    """
+    there, images = found >= 0, _only_images(table)
+    able = np.flatnonzero(there & images)
+    width, height = (np.maximum(side, 1) for side in table.upright)
+    ranks: list[npt.NDArray[Any]] = [-found.astype(np.int64), found, -np.diff(table.offsets)]
+    for each in (np.maximum(width, height) / np.minimum(width, height), width * height, -width * height):
+        worst = np.full(len(found), -np.inf)
+        np.maximum.at(worst, table.sample, each.astype(np.float64))
+        ranks.append(-worst)
+    count = min(most or 0, len(able))
+    orders = np.stack([able[np.argsort(rank[able], kind="stable")[:count]] for rank in ranks], axis=1)
+    extremes = list(dict.fromkeys(orders.reshape(-1).tolist()))[: -(-count // 2)]
+    others = np.setdiff1d(able, extremes)
+    drawn = np.random.default_rng(0).permutation(others)[: count - len(extremes)]
+    return [*extremes, *drawn.tolist()], int((there & ~images).sum())
+
+
+def _refused(parts: Sequence[_Part], dataset: Dataset) -> list[Refused]:
+    counts: dict[str, int] = {}
+    first: dict[str, list[int]] = {}
+    for number, part in enumerate(parts):
+        for code, reason in enumerate(part.reasons):
+            rows = np.flatnonzero(part.why == code)
+            counts[reason] = counts.get(reason, 0) + len(rows)
+            first.setdefault(reason, []).extend((rows[:_NAMED] + number * PART).tolist())
+    return [
+        Refused(reason, counts[reason], [dataset.locate(each).key for each in first[reason][:_NAMED]])
+        for reason in sorted(counts, key=lambda reason: -counts[reason])
+    ]
+
+
+def _parts(samples: int) -> list[tuple[int, int]]:
+    """Return the number of each part, and how many samples it has."""
+    return [(number, min(PART, samples - number * PART)) for number in range(-(-samples // PART))]
+
+
+def _file(number: int) -> str:
+    return f"{number:08d}"
+
+
+def _read(store: LocalStore, number: int, size: int) -> _Part | None:
+    """Return a part; None if it is not there, or damaged."""
+    name = _file(number)
+    try:
+        if not store.exists(name):
+            return None
+        arrays = read_arrays(store, name)
+        part = _Part(arrays["lengths"], arrays["why"], orjson.loads(arrays["reasons"].tobytes()))
+        whole = part.lengths.shape == part.why.shape == (size,) and arrays["digest"].tobytes() == _digest(part)
+    except (FeedmillError, KeyError, ValueError, OSError) as error:
+        logger.warning("lengths of samples cannot be read and are counted again: %s", error)
+        return None
+    if not whole:
+        logger.warning("lengths of samples are damaged and are counted again: %s", store.locate(name))
+        return None
+    return part
+
+
+def _write(store: LocalStore, number: int, part: _Part) -> None:
+    arrays = {
+        "lengths": part.lengths.astype("<i4", copy=False),
+        "why": part.why.astype("<i4", copy=False),
+        "reasons": np.frombuffer(orjson.dumps(part.reasons), np.uint8),
+        "digest": np.frombuffer(_digest(part), np.uint8),
+    }
+    write_arrays(store, _file(number), arrays)
+
+
+def _digest(part: _Part) -> bytes:
+    digest = xxhash.xxh3_128(np.ascontiguousarray(part.lengths, "<i4").data)
+    digest.update(np.ascontiguousarray(part.why, "<i4").data)
+    digest.update(orjson.dumps(part.reasons))
+    return digest.digest()

@@ -1,0 +1,342 @@
+"""The verb ``lengths``: tokens of samples of text and media, and what has none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.indexing.prepare import prepare
+from feedmill.indexing.prepare_media import prepare_media
+from feedmill.samples.media import MediaFilter
+from feedmill.samples.token_rules.processor import read_rules
+from feedmill.tokens import lengths as module
+from helpers.tars import tar_bytes
+
+Image = pytest.importorskip("PIL.Image")
+tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("jinja2")
+GOLDEN = Path(__file__).parents[1] / "golden/token_rules"
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for c in m.content %}{% if c.type == 'image' %}<image>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}"
+    "{{ '\\n' }}{% endfor %}{% if polite is defined and polite %}please{% endif %}"
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def picture(width: int, height: int, orientation: int = 1) -> bytes:
+    stream, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", (width, height)).save(stream, "JPEG", exif=exif)
+    return stream.getvalue()
+
+
+def processor(folder: Path, name: str = "llava_next", **changes: Any) -> str:
+    """A folder of a checkpoint: the processor of a golden table, and a tokenizer of bytes that writes BOS."""
+    folder.mkdir(exist_ok=True)
+    for file, content in json.loads((GOLDEN / f"{name}.json").read_text())["files"].items():
+        (folder / file).write_text(json.dumps(content))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "model_max_length": 10**9}
+    old = folder / "tokenizer_config.json"
+    before = json.loads(old.read_text()) if old.exists() else {}
+    old.write_text(json.dumps({**before, **settings, **changes}))
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({each: n for n, each in enumerate(alphabet)}, [], unk_token=None))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.add_special_tokens(["<s>", "<image>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"])
+    bos = made.token_to_id("<s>")
+    made.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", bos)])
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return str(folder)
+
+
+def talk(*pieces: str | None) -> bytes:
+    """A conversation in which None is an image."""
+    content = [{"type": "image"} if piece is None else {"type": "text", "text": piece} for piece in pieces]
+    return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+
+
+MEMBERS: dict[str, bytes] = {
+    "a.jpg": picture(300, 200),
+    "a.json": talk("what", None, "?"),
+    "b.jpg": picture(200, 300, 6),
+    "b.json": talk(None),
+    "c.1.jpg": picture(900, 90),
+    "c.2.jpg": picture(60, 600),
+    "c.json": talk(None, "and", None),
+    "d.json": talk("no image"),
+    "e.jpg": picture(64, 64),
+    "e.json": talk(None, "says <image> itself"),
+    "f.jpg": picture(64, 64),
+    "f.json": talk("forgot it"),
+    "g.jpg": b"\xff\xd8\xff broken",
+    "g.json": talk(None),
+    "h.jpg": picture(64, 64),
+    "h.json": b'{"messages": 5}',
+    "i.jpg": picture(64, 64),
+    "i.txt": b"no conversation",
+}
+
+
+def dataset(folder: Path, members: Mapping[str, bytes] = MEMBERS, *, media: bool = True) -> str:
+    folder.mkdir()
+    (folder / "s.tar").write_bytes(tar_bytes(list(members.items())))
+    prepare(str(folder), split_ratio=[1, 0, 0], progress=False)
+    if media:
+        prepare_media(str(folder), media=MediaFilter.parse(extension=True), progress=False)
+    return str(folder)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return dataset(tmp_path / "data")
+
+
+def tokens_of(place: str, *sizes: tuple[int, int]) -> int:
+    from feedmill.samples.token_rules.rule import Sizes
+
+    given = Sizes.of(width=[each[0] for each in sizes], height=[each[1] for each in sizes])
+    return int(read_rules(place).rules["image"].tokens(given, np.array([0, len(sizes)])).tokens[0])
+
+
+def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
+    """One BOS, which the template writes; the turned photo counts as 300 x 200."""
+    place = processor(tmp_path / "p")
+    report = fm.lengths(data, processor=place, progress=False)
+    user = 1 + len("user: ") + len("\n")
+    turned = tokens_of(place, (300, 200))
+    assert report.lengths.dtype == np.int32 and report.lengths.tolist() == [
+        user + len("what?") + turned,
+        user + turned,
+        user + len("and") + tokens_of(place, (900, 90), (60, 600)),
+        user + len("no image"),
+        *[-1] * 5,
+    ]
+    kept = report.lengths[:4]
+    assert (report.samples, report.counted, report.tokens) == (9, 4, kept.sum())
+    assert (report.shortest, report.median, report.longest) == (kept.min(), int(np.median(kept)), kept.max())
+    assert report.longest_key == "c" and report.processor == "LlavaNextProcessor"
+    assert {each.reason: (each.samples, each.keys) for each in report.refused} == {
+        "the text has 2 of <image>, and the sample has 1 of image": (1, ["e"]),
+        "the text has 0 of <image>, and the sample has 1 of image": (1, ["f"]),
+        "image: its width and height are unknown": (1, ["g"]),
+        "text: it is no conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
+            1,
+            ["h"],
+        ),
+        "text: the sample has no part 'json'": (1, ["i"]),
+    }
+
+
+def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = processor(tmp_path / "p")
+    first = fm.lengths(data, processor=place, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Job, "_count", lambda *_: pytest.fail("counted again"))
+        again = fm.lengths(data, processor=place, progress=False)
+    assert (first.reused, again.reused) == (0, 9) and again.refused == first.refused
+    assert again.lengths.tolist() == first.lengths.tolist() and again.folder == first.folder
+    shown = CliRunner().invoke(app, ["lengths", data, "--processor", place, "--progress", "none"])
+    assert shown.exit_code == 0 and "counted before" in shown.stdout, shown.output
+    assert "without length: 1 sample: image: its width and height are unknown (g)" in shown.stdout
+
+
+def test_whatever_determines_lengths_has_its_own_folder(data: str, tmp_path: Path) -> None:
+    place = processor(tmp_path / "p")
+    folders = [fm.lengths(data, processor=place, progress=False).folder]
+    polite = fm.lengths(data, processor=place, chat_template_args={"polite": True}, progress=False)
+    assert polite.lengths[3] == fm.lengths(data, processor=place, progress=False).lengths[3] + len("please")
+    other = tmp_path / "other.jinja"
+    other.write_text(TEMPLATE.replace("user", "").replace(": ", " > "))
+    folders += [polite.folder, fm.lengths(data, processor=place, chat_template=other, progress=False).folder]
+    for change in (
+        lambda: (tmp_path / "p/preprocessor_config.json", "image_grid_pinpoints", [[672, 672]]),
+        lambda: (tmp_path / "p/tokenizer_config.json", "bos_token", "<|image_pad|>"),
+    ):
+        path, key, value = change()
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+        folders.append(fm.lengths(data, processor=place, progress=False).folder)
+    assert len(set(folders)) == len(folders) == 5
+
+
+def test_damaged_lengths_are_counted_again(data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = processor(tmp_path / "p")
+    first = fm.lengths(data, processor=place, progress=False)
+    (file,) = (path for path in Path(first.folder).iterdir() if path.name.startswith("0000"))
+    content = bytearray(file.read_bytes())
+    for damaged in (content[:-10], content.replace(first.lengths[:1].tobytes(), b"\1\0\0\0")):
+        assert bytes(damaged) != bytes(content)
+        file.write_bytes(damaged)
+        again = fm.lengths(data, processor=place, progress=False)
+        assert again.reused == 0 and again.lengths.tolist() == first.lengths.tolist()
+        assert "counted again" in caplog.text
+
+
+def test_a_killed_run_keeps_whole_parts(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = processor(tmp_path / "p")
+    monkeypatch.setattr(module, "PART", 2)
+    child = os.fork()
+    if child == 0:
+        write, written = module._write, []
+
+        def dying(*given: Any) -> None:
+            if len(written) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            write(*given)
+            written.append(given)
+
+        module._write = dying
+        try:
+            fm.lengths(data, processor=place, progress=False)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    report = fm.lengths(data, processor=place, progress=False)
+    assert report.reused == 4
+    monkeypatch.setattr(module, "PART", 1 << 14)
+    assert fm.lengths(data, processor=place, progress=False).lengths[:4].min() > 0
+
+
+def test_plain_text_and_chosen_media(tmp_path: Path) -> None:
+    """A plain text gets the BOS of the tokenizer; media of other parts are left out, and counted."""
+    members = {
+        "a.jpg": picture(300, 200),
+        "a.mask.png": picture(300, 200),
+        "a.txt": b"see <image>",
+        "b.txt": b"nothing \xff",
+        "c.jpg": picture(64, 64),
+        "c.txt": b"<image>",
+    }
+    data, place = dataset(tmp_path / "data", members), processor(tmp_path / "p")
+    report = fm.lengths(data, processor=place, text="txt", media=["jpg"], progress=False)
+    assert report.lengths.tolist() == [5 + tokens_of(place, (300, 200)), -1, 1 + tokens_of(place, (64, 64))]
+    assert report.left_out == {"mask.png": 1} and report.refused[0].reason == "text: it is not UTF-8"
+    with pytest.raises(fm.ConfigError, match="no sample has media in the part 'jpeg': parts with media are jpg"):
+        fm.lengths(data, processor=place, text="txt", media=["jpeg"], progress=False)
+    with pytest.raises(fm.ConfigError, match="--chat-template is for conversations"):
+        fm.lengths(data, processor=place, text="txt", chat_template="a.jinja", progress=False)
+    with pytest.raises(fm.FeedmillError, match="0 of 3 samples kept"):
+        fm.lengths(data, processor=place, text="text", progress=False)
+
+
+def test_five_hundred_images_in_a_sample(tmp_path: Path) -> None:
+    image = picture(64, 64)
+    members = {f"a.{number}.jpg": image for number in range(500)} | {"a.json": talk(*[None] * 500)}
+    place = processor(tmp_path / "p")
+    report = fm.lengths(dataset(tmp_path / "data", members), processor=place, progress=False)
+    assert report.lengths.tolist() == [8 + 500 * tokens_of(place, (64, 64))]
+
+
+def test_bad_folders_and_datasets(data: str, tmp_path: Path) -> None:
+    place = Path(processor(tmp_path / "p"))
+    without = dataset(tmp_path / "without", media=False)
+    with pytest.raises(fm.ConfigError, match=r"no media metadata.*prepare-media"):
+        fm.lengths(without, processor=place, progress=False)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(fm.NotFound, match=r"no preprocessor_config.json and no processor_config.json"):
+        fm.lengths(data, processor=tmp_path / "empty", progress=False)
+    with pytest.raises(fm.ConfigError, match="no conversation in part 'txt' of the first samples: the sample has no"):
+        fm.lengths(data, processor=place, messages="txt", progress=False)
+    with pytest.raises(fm.ConfigError, match="no rule of LlavaNextProcessor has this option"):
+        fm.lengths(data, processor=place, processor_args={"do_fly": True}, progress=False)
+    with pytest.raises(fm.ConfigError, match="the chat template does not exist"):
+        fm.lengths(data, processor=place, chat_template="nowhere.jinja", progress=False)
+    other = Path(processor(tmp_path / "other", extra_special_tokens={}))
+    vocabulary = (other / "tokenizer.json").read_text()
+    (other / "tokenizer.json").write_text(vocabulary.replace("<image>", "<picture>"))
+    with pytest.raises(fm.ConfigError, match=r"the tokenizer has no token .* which stands for image in texts"):
+        fm.lengths(data, processor=other, progress=False)
+    (place / "tokenizer.json").unlink()
+    with pytest.raises(fm.NotFound, match=r"the folder has no tokenizer.json"):
+        fm.lengths(data, processor=place, progress=False)
+    config = place / "processor_config.json"
+    config.write_text(json.dumps({"processor_class": "MolmoProcessor"}))
+    with pytest.raises(fm.ConfigError, match="there is no rule for MolmoProcessor"):
+        fm.lengths(data, processor=place, progress=False)
+
+
+def test_video_of_unknown_size_is_refused(tmp_path: Path) -> None:
+    """A video that `prepare-media` could not read has no sizes in the index."""
+    pytest.importorskip("av")
+    members = {"a.mp4": b"broken", "a.txt": b"<|video_pad|>", "b.jpg": picture(64, 64), "b.txt": b"<|image_pad|>"}
+    place = processor(tmp_path / "p", "qwen3_vl")
+    videos = json.loads((GOLDEN / "qwen3_vl_video.json").read_text())["files"]
+    name = "video_preprocessor_config.json"
+    (tmp_path / "p" / name).write_text(json.dumps(videos[name]))
+    report = fm.lengths(dataset(tmp_path / "data", members), processor=place, text="txt", progress=False)
+    assert report.lengths.tolist() == [-1, 1 + tokens_of(place, (64, 64))]
+    assert report.refused == [("video: its width and height are unknown", 1, ["a"])]
+
+
+class Pretended:
+    """Stands for the processor of transformers: tokens of any sample by the number of its images."""
+
+    name, identity = "Pretended", "1"
+
+    def __init__(self, *_: Any) -> None:
+        self.asked: list[tuple[str, int, bool]] = []
+
+    def count(self, text: str, images: Sequence[bytes], *, special: bool) -> int:
+        self.asked.append((text, len(images), special))
+        if "no image" in text:
+            raise fm.DataError("the processor refuses it (ValueError: no)", kind="bad-media")
+        return 1000 + len(images)
+
+
+def test_what_the_processor_counts_otherwise_is_named(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, real = processor(tmp_path / "p"), Pretended()
+    monkeypatch.setattr(module, "RealProcessor", lambda *_: real)
+    found = fm.lengths(data, processor=place, progress=False).lengths
+    done = CliRunner().invoke(app, ["lengths", data, "--processor", place, "--check", "3"])
+    assert done.exit_code == 1 and "compared with the processor: 3 samples, 3 differ" in done.stdout, done.output
+    assert f"differs: c (sample 2): predicted {found[2]:,}, real 1,002" in done.stdout
+    assert "differs: d (sample 3): predicted 16, real none: the processor refuses it (ValueError: no)" in done.stdout
+    # The longest and the shortest come first, and the template has written BOS itself.
+    assert [(images, special) for _, images, special in real.asked[:2]] == [(2, False), (0, False)]
+    report = fm.lengths(data, processor=place, measure=True, progress=False)
+    assert report.measured and report.lengths.tolist() == [1001, 1001, 1002, -1, 1001, 1001, 1001, -1, -1]
+    assert report.refused[0] == ("the processor refuses it (ValueError: no)", 1, ["d"])
+
+
+@pytest.mark.slow
+def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    place = processor(tmp_path / "p")
+    words = ["lengths", data, "--processor", place, "--check", "50", "--json"]
+    done = CliRunner().invoke(app, words)
+    report = json.loads(done.stdout)
+    assert done.exit_code == 0 and (report["checked"], report["misses"], report["unchecked"]) == (4, [], 0), done.output
+    measured = fm.lengths(data, processor=place, measure=True, progress=False)
+    assert measured.measured and measured.folder != report["folder"]
+    assert measured.lengths[:4].tolist() == fm.lengths(data, processor=place, progress=False).lengths[:4].tolist()
+    # A rule that is wrong is found: status 1, with the sample and both numbers.
+    from feedmill.samples.token_rules.llava_next import LlavaNextImages
+
+    right = LlavaNextImages.count
+    monkeypatch.setattr(LlavaNextImages, "version", 99)
+    monkeypatch.setattr(LlavaNextImages, "count", lambda self, sizes: right(self, sizes) + 1)
+    done = CliRunner().invoke(app, words[:-1])
+    assert done.exit_code == 1, done.output
+    first = measured.lengths[2]
+    assert f"differs: c (sample 2): predicted {first + 2:,}, real {first:,}" in done.stdout
