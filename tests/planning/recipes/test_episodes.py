@@ -553,7 +553,7 @@ def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
 
 def test_a_condition_that_no_frame_fulfils_and_a_key_that_is_not_there(tmp_path: Path) -> None:
     write_robot(tmp_path / "r", lengths=(2, 3))
-    with pytest.raises(EmptyResult, match=r"0 of 5 frames kept\. Check 'where': the values of 'episode_index' are 0, 1"):
+    with pytest.raises(EmptyResult, match=r"0 of 5 frames kept\. Check 'where': the values of .* are 0, 1"):
         fm.open(tmp_path / "r", episodes={"where": {"episode_index": 7}})
     with pytest.raises(NotFound, match="Keys are EPISODE/STEP, from 000000/000000 to 000001/000002"):
         fm.open(tmp_path / "r")["0/2"]
