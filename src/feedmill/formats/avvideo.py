@@ -611,7 +611,7 @@ class Frames:
             f"the video has no frame within {self.tolerance:g} s of {request.time:.4f} s",
             file=self.store.locate(request.path),
             kind="bad-media",
-            fix="It is shorter than its episode, or was truncated. " + copy_again("the video"),
+            fix="The video begins late, is shorter than its episode, or was truncated. " + copy_again("the video"),
         )
 
     def _video(self, path: str) -> _Video:

@@ -420,7 +420,7 @@ class AVDecoder:
             except NoTable as error:
                 file.close()
                 if isinstance(error, Outside):
-                    raise ValueError(f"the file is truncated: {error}") from None
+                    raise ValueError(str(error)) from None
                 self._video = VideoReader(self._open)
         return self._video
 

@@ -96,7 +96,7 @@ class Tokenizer:
         ordinary = self.ordinary or self._model.plain
         engine = self._with_offsets() if placed and self._model.guarded else self._engine
         found = engine.encode(list(texts), template is not None and template.own, ordinary)
-        return found if template is None or template.own else Encoded(*around(*found, template))
+        return found if template is None or template.own else Encoded(*around(found.ids, found.lengths, template))
 
     def decode(self, ids: Sequence[int] | npt.NDArray[Any], *, skip_special: bool = False) -> str:
         """Return the text of ids. Ids that the vocabulary does not have are skipped."""

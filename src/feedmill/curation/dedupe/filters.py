@@ -25,10 +25,10 @@ def filter_in_place(store: LocalStore, name: str, options: Dedupe) -> Iterator[N
     with contextlib.ExitStack() as stack:
         busy, lock = "another process is writing this filter", f"{name}.feedmill-lock"
         if not is_alone() and not store.exists(next_name(name)):
-            stack.enter_context(store.lock(lock, what=busy, file=options.bloom, patience=PATIENCE, shared=True))
+            stack.enter_context(store.lock(lock, what=busy, file=options.bloom or name, patience=PATIENCE, shared=True))
         elif not options.read_only or store.exists(next_name(name)):
             try:
-                stack.enter_context(store.exclusive(lock, what=busy, file=options.bloom))
+                stack.enter_context(store.exclusive(lock, what=busy, file=options.bloom or name))
                 complete(store, name)
             except FeedmillError:
                 if not options.read_only:  # a read-only run can use the filter as it is

@@ -248,7 +248,7 @@ def _find_moov(read: Read, size: int) -> tuple[bytes, int]:
     """Return the body of the ``moov`` box, and the end of the box."""
     for kind, _, begin, end, body in _top_boxes(read, size, 0, FIRST_READ):
         if end > size:
-            raise Outside(f"it is cut short: expected {end} bytes, found {size}")
+            raise Outside(f"the file is truncated: expected {end} bytes, found {size}")
         if kind == b"moov":
             return _whole(read, begin, end, body), end
     raise NoTable("no moov box")
@@ -300,7 +300,7 @@ def _table(moov: bytes, read: Read, size: int, end: int) -> Table:
     if (offset < 0).any() or (sizes <= 0).any():
         raise NoTable("a frame lies outside the file")
     if (last_byte := int((offset + sizes).max())) > size:
-        raise Outside(f"it is cut short, or its table is wrong: expected {last_byte} bytes, found {size}")
+        raise Outside(f"the file is truncated, or its table is wrong: expected {last_byte} bytes, found {size}")
     pts, shown = _edited(pts, _edits(moov, video), scale, movie_scale, fragmented=b"mvex" in movie)
     return Table(setup, Fraction(1, scale), orientation, pts, offset, sizes, key, shown, last)
 
