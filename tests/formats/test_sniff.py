@@ -60,7 +60,7 @@ def test_where_there_is_no_split_the_advice_can_be_followed(tmp_path: Path) -> N
     tar = root / "shards/shard_000.tar"
     with pytest.raises(NotFound, match=rf"Open it without a split, or run 'feedmill prepare {tar.parent}'"):
         open_dataset(tar, split="train")
-    with pytest.raises(NotFound, match=r"can have splits\. Open it without a split\.$"):
+    with pytest.raises(NotFound, match=r"their folder can have splits\. Open it without a split\.$"):
         open_dataset(f"{root}/shards/*.tar", split="train")
     with pytest.raises(NotFound, match=f"the folder is not prepared. Run 'feedmill prepare {root}'"):
         open_dataset(root, split="train")

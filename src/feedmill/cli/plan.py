@@ -90,6 +90,8 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     rows = [_cells(row) for row in data["sources"]]
     kept = [i for i in range(len(columns)) if i == 0 or any(row[i] != "" for row in rows)]
     table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    for note in data["notes"]:
+        typer.echo(f"note: {note}")
     for proof in data["max_repeats"]:
         most = proof["max_repeats"] * proof["samples"]
         typer.echo(

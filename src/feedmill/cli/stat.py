@@ -11,7 +11,7 @@ import typer
 from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit, facts, human_size, table
 from feedmill.curation.options import Stat
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.options import Flag, Opt, call
 from feedmill.storage import paths_of
 
@@ -50,7 +50,12 @@ def stat(options: DrawnStat, json: bool) -> None:
         from feedmill.samples.sheet import check_picture
 
         check_picture(options.plot_to)
-    report = call(run, options)
+    try:
+        report = call(run, options)
+    except FeedmillError as error:
+        if error.kind in ("no-documents", "mixed-formats") and any(map(_has_episodes, paths_of(options.patterns))):
+            error.fix = "These are robot episodes: their statistics are those of a recipe, see docs/formats/lerobot.md."
+        raise
     bins = options.bins if options.plot else 0
     if json:  # an error of drawing is then the only document
         _picture(report, options.bins, options.plot_to)
@@ -59,6 +64,15 @@ def stat(options: DrawnStat, json: bool) -> None:
         _picture(report, options.bins, options.plot_to)
     if report.failed:
         raise typer.Exit(1)
+
+
+def _has_episodes(path: str) -> bool:
+    from feedmill.planning.recipes.compile import is_episodes
+
+    try:
+        return is_episodes(path)
+    except FeedmillError:
+        return False
 
 
 def _recipe(options: DrawnStat) -> str | None:

@@ -524,8 +524,8 @@ class Episodic(Protocol):
     """The methods of a dataset of episodes, whose samples are frames at a rate."""
 
     @property
-    def fps(self) -> float:
-        """Frames a second."""
+    def fps(self) -> float | None:
+        """Frames a second; None if the data do not say."""
 
     def episodes_of(self, indices: Indices) -> npt.NDArray[np.int64]:
         """Return the number of each sample's episode in the dataset, int64[n]."""

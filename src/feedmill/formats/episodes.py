@@ -159,7 +159,9 @@ class Episodic(Dataset, ABC):
         match = re.fullmatch(r"(\d{6,})/(\d{6,})", key, re.ASCII)
         places = np.flatnonzero(self.episode_numbers == int(match[1])) if match else np.zeros(0, int)
         if match is None or not len(places) or int(match[2]) >= self.episode_lengths[places[0]]:
-            raise no_such_key(self.url, key)
+            error = no_such_key(self.url, key)
+            error.fix = f"Keys are EPISODE/STEP, from {self.key_of(0)} to {self.key_of(len(self) - 1)}."
+            raise error
         return int(self.episode_starts[places[0]]) + int(match[2])
 
     def key_of(self, sample: int) -> str:
@@ -204,6 +206,16 @@ def offsets_of(
             )
         out[name] = _offsets(name, window, fps, file)
     return out
+
+
+def no_rate(url: str) -> ConfigError:
+    """Return the error for data that do not say their steps a second where these are needed."""
+    return ConfigError(
+        "the data do not say how many steps a second they have",
+        file=url,
+        kind="bad-option",
+        fix="Give 'rate' in the 'episodes' of this source, such as 'episodes: {rate: 10}', or leave out fps and hours.",
+    )
 
 
 def frames_at(steps: Int64s, fps: float, rate: float | None) -> tuple[Int64s, Int64s, npt.NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -24,6 +25,7 @@ _ROBOTS = {
     ".tfrecord": "Open the folder with features.json, as TensorFlow Datasets writes it, or give the files names that"
     " end in '.tfrecord'.",
 }
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _FILES = tuple(ends("files"))
 _RAW = (
     *(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif"),
@@ -71,6 +73,9 @@ def sniff(url: str) -> Detected:
             kind="unknown-format",
             fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
         )
+    if not folder and _HUB_NAME.fullmatch(url):
+        fix = f"Check the path. If this is a dataset of the Hugging Face Hub, open hf://datasets/{url}."
+        raise NotFound("there is no such folder", file=os.path.abspath(url), fix=fix)
     store = open_store(url)
     found = by_marks(store)
     if found is not None:
@@ -316,7 +321,9 @@ def open_found(
 
 def _no_split(found: Detected, url: str, split: str) -> NotFound:
     """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
-    what, fix = "only folders of tars and .jsonl files can have splits", "Open it without a split."
+    what, fix = f"this {found.kind} has no splits", "Open it without a split."
+    if found.names:
+        what = "files that are listed have none, but their folder can have splits"
     if found.format.family in TOKENS:
         what = "token files have no splits"
     elif found.format is TAR and url.endswith(".tar") and not is_local_folder(url):

@@ -106,6 +106,11 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "packing": packing,
         "remote": remote_reads(plan, budget),
         "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
+        "notes": [
+            f"{name} has no {', '.join(lacking)}: all padding; if it has them under other names, use 'rename'"
+            for name, source in zip(plan.names, plan.sources, strict=True)
+            if (lacking := getattr(source, "lacking", None))  # of `EpisodeSamples`
+        ],
     }
 
 

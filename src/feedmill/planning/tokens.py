@@ -96,6 +96,10 @@ class Tokens:
                 fix="Use 'unit: samples', or sources of robot episodes alone.",
             )
         if self._unit == "hours":
+            if dataset.fps is None:  # as recordings say it; steps of `EpisodeSamples` raise the same
+                from feedmill.formats.episodes import no_rate
+
+                raise no_rate(dataset.url)
             return (stop - start) / Fraction(dataset.fps).limit_denominator(_FINEST) / 3600
         count = last = 0
         for first in range(start, stop, _AT_ONCE):  # episodes lie one after another

@@ -374,7 +374,9 @@ def test_statistics_of_another_robot_are_refused(tmp_path: Path) -> None:
         plan("a", relative={"action": "observation.state"})
     with pytest.raises(ConfigError, match=r"there are no statistics of 'observation.state': these are of action"):
         plan("a", normalize={"observation.state": "min_max"})
-    with pytest.raises(NotFound, match=r"there are no statistics"):
+    with pytest.raises(
+        NotFound, match=r"no such file with statistics for the source 'a'\. Set 'statistics' to mixture"
+    ):
         plan("a", statistics="dataset")
     (tmp_path / "odd.json").write_text("[1]")
     with pytest.raises(ConfigError, match=r"the file is not a stats.json"):
@@ -469,6 +471,9 @@ def test_a_text_holds_from_its_own_frame(tmp_path: Path) -> None:
         ({"relative": {"action": "state"}}, "there is no column or camera 'state'"),
         ({"relative": {"action": {"to": "observation.state", "keep": [3]}}}, "keep is \\[3\\]"),
         ({"fps": 0}, "fps is 0"),
+        ({"rate": 20}, "20 steps a second were given, and the data say 10"),
+        ({"sizes": {"top": [2, 2]}, "normalize": {"top": "quantile"}}, "Remove 'top' from 'normalize'"),
+        ({"where": {"acton": 1}}, "where: .*'acton' .did you mean 'action'.*, task"),
         ({"interpolate": "cubic"}, "unknown interpolation 'cubic'"),
         ({"parts": ["acton"]}, "parts: there is no column or camera 'acton' .did you mean 'action'"),
         ({"widow": {}}, "unknown option 'widow'"),
@@ -495,7 +500,13 @@ def test_options_that_do_not_fit(tmp_path: Path, episodes: dict[str, Any], messa
     [
         ("source: {path: r, windows: {action: 16}}", "action: 16 is not a window: expected a list"),
         ("source: {path: r, windows: {action: [0, 1]}, episodes: {windows: {action: [0, 1]}}}", "windows.* once"),
-        ("source: r\nepisodes: {fps: fast}", "episodes.fps"),
+        ("source: r\nepisodes: {fps: fast}", "episodes.fps: input should be a valid number, found 'fast'$"),
+        ("source: r\nepisodes: {sizes: {top: [4, 4, 3]}}", r"episodes.sizes.top: tuple .*, found .4, 4, 3.$"),
+        ("source: r\nepisodes: {where: {idle: {mn: 3}}}", "unknown key 'mn' .did you mean 'min'"),
+        ("source: r\nepisodes: [fps]", "episodes: expected a mapping, found"),
+        ("source: r\nepisodes: {sizes: {acton: 3}}", "no source has a column or camera 'acton' .did you mean 'action'"),
+        ("source: {path: r, episodes: {fps: null}}\nepisodes: {fps: 5}", None),
+        ("source: r\nepisodes: {sizes: {wrist: [2, 2]}, parts: [action, wrist]}", None),
         ("source: r\nepisodes: {normalize: {action: z}}", "normalize"),
         ("source: docs.jsonl\nepisodes: {fps: 5}", None),
         ("source: {path: docs.jsonl, episodes: {fps: 5}}", "samples of episodes are cut from robot episodes"),
@@ -593,6 +604,19 @@ def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
     (tmp_path / "docs.jsonl").write_text('{"text": "x"}\n')
     (tmp_path / "docs.yaml").write_text("source: docs.jsonl")
     assert "none of the 1 sources has robot episodes" in run("stat", tmp_path / "docs.yaml").output
+    assert "their statistics are those of a recipe" in run("stat", tmp_path / "a").output
+    lacking = {"normalize": {"actions": "mean_std"}, "sizes": {"actions": 5}}
+    saved(tmp_path, {"blend": [{"path": "a"}, {"path": "b"}], "samples": 9, "episodes": lacking})
+    for verb in ("stat", "plan"):
+        assert "note: a has no actions: all padding" in run(verb, tmp_path / "recipe.yaml").output
+
+
+def test_a_condition_that_no_frame_fulfils_and_a_key_that_is_not_there(tmp_path: Path) -> None:
+    write_robot(tmp_path / "r", lengths=(2, 3))
+    with pytest.raises(EmptyResult, match=r"0 of 5 frames kept\. Check 'where': the values of .* are 0, 1"):
+        fm.open(tmp_path / "r", episodes={"where": {"episode_index": 7}})
+    with pytest.raises(NotFound, match="Keys are EPISODE/STEP, from 000000/000000 to 000001/000002"):
+        fm.open(tmp_path / "r")["0/2"]
 
 
 def test_episodes_without_frames_are_passed_over(tmp_path: Path) -> None:

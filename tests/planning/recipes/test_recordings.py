@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import feedmill as fm
+from feedmill.errors import ConfigError
 from helpers.recordings import aloha, replay_buffer, rlds, robomimic
 
 
@@ -45,3 +46,25 @@ def test_conditions_on_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     rlds(tmp_path / "data")
     chosen = fm.open(tmp_path / "data", episodes={"where": {"language_instruction": "task 2 ü"}})
     assert len(chosen) == 9 and chosen[0]["n"] == 6
+
+
+def test_data_that_do_not_say_their_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / ".cache"))
+    replay_buffer(tmp_path / "c.zarr")
+    windows = {"windows": {"action": [0.0, 0.2]}, "fps": 5}
+    for more, unit in (({}, "hours"), ({"episodes": windows}, "samples")):
+        recipe = {"unit": unit, "blend": [{"path": "c.zarr", **more}, {"path": "c.zarr", "name": "d", **more}]}
+        (tmp_path / "r.yaml").write_text(json.dumps(recipe))
+        with pytest.raises(
+            ConfigError, match=r"steps a second they have\. Give 'rate' in the 'episodes' of this source"
+        ):
+            fm.Recipe.load(tmp_path / "r.yaml").plan()
+    recipe = {
+        "unit": "hours",
+        "blend": [{"path": "c.zarr", "episodes": {**windows, "rate": rate}} for rate in (10, 30)],
+    }
+    (tmp_path / "r.yaml").write_text(json.dumps(recipe))
+    plan = fm.Recipe.load(tmp_path / "r.yaml").plan()
+    assert "1/4 : 3/4" in str(plan)  # as many hours of both
+    dataset, plain = plan.sources[0], fm.open(tmp_path / "c.zarr")
+    assert dataset.format == "zarr" and np.array_equal(dataset[0]["action"][1], plain[2]["action"])  # 0.2 s later

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, NotFound, suggestion
+from feedmill.errors import ConfigError, NotFound, did_you_mean, suggestion
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -78,6 +78,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
     root = compiler.recipe(recipe, seed, "")
+    compiler.check_lacking(recipe)
     if compiler.normalizing:
         from feedmill.planning.recipes.statistics import scaled  # most recipes have no robots
 
@@ -123,6 +124,7 @@ def compile_statistics(
 
     compiler = _Compiler(open, trust)
     root = compiler.recipe(recipe, recipe.model.seed or 0, "")
+    compiler.check_lacking(recipe)
     return collect(recipe, compiler.sources, compiler.names, root, progress=progress)
 
 
@@ -148,6 +150,7 @@ class _Compiler:
         self.groups: list[str] = []  # the children of a blend by the values of a field
         self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
+        self.has_robots = False
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return an opened dataset, opened once for each distinct set of options."""
@@ -177,6 +180,25 @@ class _Compiler:
         self.names.append(name)
         self.lines.append(line)
         return leaf
+
+    def check_lacking(self, recipe: Parsed) -> None:
+        """Raise `ConfigError` for a feature in `sizes` that no source has: a wrong name, if `parts` lacks it too."""
+        if not self.has_robots:
+            return
+        from feedmill.samples.robotics.episodes import EpisodeSamples
+
+        robots = [one for one in self.sources if isinstance(one, EpisodeSamples)]
+        there = {name for one in robots for name in one.stored_names}
+        for one in robots:
+            for name in one.lacking:
+                if name not in there and name not in (one.options.parts or ()):
+                    meant = did_you_mean(name, sorted(there))
+                    raise ConfigError(
+                        f"episodes: sizes: no source has a column or camera {name!r}{meant}",
+                        file=recipe.file or recipe.where(),
+                        kind="bad-recipe",
+                        fix="Correct the name, or list it in 'parts' if all of it shall be padding.",
+                    )
 
     def recipe(self, recipe: Parsed, seed: int, prefix: str) -> Node:
         """Return the node of a whole recipe, cut to its own length; `prefix` is prepended to its sources' names."""
@@ -435,6 +457,7 @@ class Walk:
         windows = getattr(wanted, "windows", None)
         episodes = self.episodes(wanted)
         if episodes:
+            compiler.has_robots = True
             options["episodes"] = episodes
         elif windows is not None:
             options |= windows.options()
@@ -474,7 +497,8 @@ class Walk:
         if own is None and frames is None and not is_episodes(join_url(self.file.base, wanted.path)):
             return {}  # the recipe's keys are for its robots
         layers = [model.model_dump(exclude_unset=True, by_alias=True) for model in (given, own) if model is not None]
-        made = {name: value for layer in layers for name, value in layer.items() if value is not None}
+        merged = {name: value for layer in layers for name, value in layer.items()}  # null takes back the recipe's
+        made = {name: value for name, value in merged.items() if value is not None}
         if frames is not None:
             made["windows"] = frames
         made.pop("statistics", None)

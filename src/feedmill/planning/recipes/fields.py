@@ -88,7 +88,14 @@ Bound = Annotated[int | str, BeforeValidator(_known_bound)]
 
 
 Range = tuple[Bound, Bound]
-TAGS = ("<range>", "<ranges>", "<list>", "<names>")  # never shown: they restrict messages to the matching form
+TAGS = (
+    "<range>",
+    "<ranges>",
+    "<list>",
+    "<names>",
+    "<number>",
+    "<mapping>",
+)  # never shown: they restrict messages to the matching form
 Ranges = Annotated[
     Annotated[Range, Tag("<range>")] | Annotated[tuple[Range, ...], Tag("<ranges>")],
     Discriminator(lambda value: "<ranges>" if value and all_pairs(value) else "<range>"),
@@ -376,7 +383,22 @@ class WhereModel(Strict):
         return self
 
 
+Where = Annotated[
+    Annotated[WhereModel, Tag("<mapping>")]
+    | Annotated[list[_Value], Tag("<list>")]
+    | Annotated[_Value, Tag("<number>")],
+    Discriminator(
+        lambda value: (
+            "<mapping>" if isinstance(value, dict | WhereModel) else "<list>" if isinstance(value, list) else "<number>"
+        )
+    ),
+]
+Rate = Annotated[float, Field(gt=0, le=1_000_000, strict=True)]
 Size = Annotated[int, Field(ge=1, le=1 << 16, strict=True)]
+Sizes = Annotated[
+    Annotated[Size, Tag("<number>")] | Annotated[tuple[Size, Size], Tag("<list>")],
+    Discriminator(lambda value: "<list>" if isinstance(value, list | tuple) else "<number>"),
+]
 Poses = Annotated[
     list[PoseModel],
     Field(min_length=1),
@@ -387,9 +409,8 @@ Poses = Annotated[
 class EpisodesModel(Strict):
     """How frames of robot episodes become samples of a common shape."""
 
-    fps: Annotated[StrictInt | StrictFloat, Field(gt=0, le=1_000_000)] | None = Field(
-        None, description="steps a second of windows; default: the rate of each source"
-    )
+    fps: Rate | None = Field(None, description="steps a second of windows; default: the rate of each source")
+    rate: Rate | None = Field(None, description="steps a second of the data, if they do not say it")
     interpolate: Literal["nearest", "linear"] = Field(
         "nearest", description="steps between frames: the nearest frame, or for columns of floats on a line"
     )
@@ -398,7 +419,7 @@ class EpisodesModel(Strict):
     )
     rename: dict[str, str] | None = Field(None, description="stored name: name; all other keys use the new names")
     parts: list[str] | None = Field(None, min_length=1, description="parts of samples; the others are not read")
-    where: dict[str, WhereModel | list[_Value] | _Value] | None = Field(
+    where: dict[str, Where] | None = Field(
         None, description="frames to keep: column: value, list of values, or {min, max, not}"
     )
     poses: dict[str, Poses] | None = Field(None, description="rotations in a feature, which become six numbers")
@@ -413,7 +434,7 @@ class EpisodesModel(Strict):
         ]
         | None
     ) = Field(None, description="texts of the language columns at the frame: a list of styles, or part: {style, role}")
-    sizes: dict[str, Size | tuple[Size, Size]] | None = Field(
+    sizes: dict[str, Sizes] | None = Field(
         None, description="feature: dimensions, camera: [height, width]; shorter ones are padded, missing ones too"
     )
     normalize: dict[str, Literal["mean_std", "min_max", "quantile", "quantile10"]] | None = Field(

@@ -36,13 +36,16 @@ from feedmill.planning.recipes.fields import (
     FimModel,
     HomogeneousModel,
     JoinPart,
+    LanguageModel,
     MarkersModel,
     OrderField,
     OrderModel,
     PackModel,
     Parts,
+    PoseModel,
     Range,
     Ranges,
+    RelativeModel,
     ShuffleField,
     ShuffleModel,
     SkipModel,
@@ -55,6 +58,7 @@ from feedmill.planning.recipes.fields import (
     TokenizeModel,
     Unit,
     Weight,
+    WhereModel,
     WindowsField,
     WindowsModel,
     all_pairs,
@@ -395,6 +399,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "mask": MarkersModel,
     "fim": FimModel,
     "cache": CacheModel,
+    "episodes": EpisodesModel,
 }
 """Models of the mappings that are not sources, by key."""
 
@@ -463,6 +468,12 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(RecipeModel.model_fields)
     if place[-2:-1] == ("join",):
         return list(JoinPart.model_fields)
+    if "episodes" in place:  # by feature
+        for key, model in (("poses", PoseModel), ("relative", RelativeModel), ("language", LanguageModel)):
+            if key in place:
+                return list(model.model_fields)
+        if "where" in place:
+            return [field.alias or name for name, field in WhereModel.model_fields.items()]
     if place[0] == "storage":  # by URL
         return list(StorageModel.model_fields)
     return list(_MODELS.get(_owner(place), Member).model_fields)

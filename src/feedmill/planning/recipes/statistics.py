@@ -177,7 +177,12 @@ def collect(
                     known += 1
                 summaries.setdefault(feature, []).append(summary)
                 bar.advance(1)
-    features, info, notes = {}, {}, []
+    features, info = {}, {}
+    notes = [
+        f"{one.name} has no {', '.join(lacking)}: all padding; if it has them under other names, use 'rename'"
+        for one in found
+        if (lacking := one.samples.lacking)
+    ]
     drawn = {feature: [one for one in having if one.share] for feature, having in wanted.items()}
     for feature, having in drawn.items():
         if not having:
@@ -306,7 +311,9 @@ def _read(url: str, one: _Source, methods: Mapping[str, str], kind: str) -> dict
     folder, name = split_url(url)
     store = open_store(folder)
     if not store.exists(name):
-        raise NotFound("there are no statistics", file=url, fix="Use 'statistics: mixture'.")
+        what = f"there is no such file with statistics for the source {one.name!r}"
+        fix = "Set 'statistics' to mixture, source, dataset or the path of a stats.json."
+        raise NotFound(what, file=url, kind="bad-statistics", fix=fix)
     try:
         entries = orjson.loads(store.read(name))
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):

@@ -29,7 +29,7 @@ import orjson
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, did_you_mean, refuse_empty
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
-from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, offsets_of
+from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, no_rate, offsets_of
 from feedmill.formats.extents import Extents
 from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
@@ -47,6 +47,7 @@ Lookup = Callable[[str, Int64s], Float64s]
 DIM_PAD = "_dim_is_pad"
 """End of the name of the part that says which dimensions of a feature are padding."""
 PERSISTENT, EVENTS = "language_persistent", "language_events"
+_SHOWN = 8
 _AT_ONCE = 1 << 20
 """Numbers that are computed at once for statistics."""
 
@@ -99,6 +100,7 @@ class EpisodeOptions:
 
     Attributes:
         fps: steps a second of windows; None for the rate of the episodes.
+        rate: steps a second of the episodes, for data that do not say it.
         interpolate: ``nearest`` or ``linear``.
         windows: see `feedmill.formats.episodes.offsets_of`; whole numbers count steps.
         rename: stored name -> name.
@@ -111,6 +113,7 @@ class EpisodeOptions:
     """
 
     fps: float | None = None
+    rate: float | None = None
     interpolate: str = "nearest"
     windows: Mapping[str, Sequence[float]] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -350,18 +353,20 @@ class EpisodeSamples(Dataset):
 
     def __init__(self, dataset: Episodic, options: EpisodeOptions) -> None:
         self.dataset, self.options = dataset, options
+        self.format = dataset.format  # type: ignore[misc]  # that of the data, for messages
         self.url, self.split = dataset.url, dataset.split
+        self._rate = self._known_rate()
         self._opened = replace(dataset.opened, reopen=None)
         self.scaling: Scaling | None = None
         self._names = self._renamed()
         self._stored = {name: stored for stored, name in self._names.items()}
         self._check_names()
         features = [*self._stored, *options.sizes]
-        steps = offsets_of(options.windows, features, options.fps or dataset.fps, dataset.url)
+        steps = offsets_of(options.windows, features, options.fps or self._rate, dataset.url)
         self._absent = {name: steps.pop(name, None) for name in options.sizes if name not in self._stored}
-        if options.fps is not None and dataset.fps is None:
-            raise self._no_rate()
-        self._frames = {name: frames_at(each, dataset.fps or 1.0, options.fps) for name, each in steps.items()}
+        if options.fps is not None and self._rate is None:
+            raise no_rate(self.url)
+        self._frames = {name: frames_at(each, self._rate or 1.0, options.fps) for name, each in steps.items()}
         self.features = {name: self._feature(name) for name in self._numeric()}
         others = {self._stored[name]: near for name, (near, _, _) in self._frames.items() if name not in self.features}
         kept = dataset if options.parts is None else dataset.with_cameras({self._stored.get(n) for n in options.parts})
@@ -369,6 +374,20 @@ class EpisodeSamples(Dataset):
         spans = {self._stored[n]: _reach(one) for n, one in self.features.items() if one.windowed}
         self._ahead = kept.with_offsets({**others, **spans})
         self._numbers = _chosen(self) if options.where else None
+
+    def _known_rate(self) -> float | None:
+        """Return the steps a second that the data say, else those of the options; None if neither does."""
+        given, said = self.options.rate, self.dataset.fps
+        if given is None:
+            return said
+        if not 0 < given <= 1e6:
+            raise self._bad(f"rate is {given!r}: expected steps a second", "Give a number above 0.")
+        if said is not None and said != given:
+            raise self._bad(
+                f"rate: {given:g} steps a second were given, and the data say {said:g}",
+                "Remove 'rate', which is for data that do not say it; 'fps' is the rate of windows.",
+            )
+        return given
 
     def _renamed(self) -> dict[str, str]:
         """Return stored name -> name of all parts."""
@@ -410,7 +429,9 @@ class EpisodeSamples(Dataset):
         known = [*self._stored, *options.language, *options.sizes]
         for name in options.parts or ():
             if name not in known:
-                raise self._no_feature("parts", name, known)
+                error = self._no_feature("parts", name, known)
+                error.fix = f"{error.fix} A source without it can have 'parts' of its own, or padding by 'sizes'."
+                raise error
         for name, said in options.language.items():
             if PERSISTENT not in self._stored and EVENTS not in self._stored:
                 raise self._bad(
@@ -430,6 +451,11 @@ class EpisodeSamples(Dataset):
         """Name of a part -> its name in the dataset."""
         return self._stored
 
+    @property
+    def lacking(self) -> list[str]:
+        """Names of the features that the episodes do not have: samples have their padding alone."""
+        return list(self._absent)
+
     def feature(self, name: str) -> Feature:
         """Return how a column of numbers is computed, also of one that samples have as it is stored."""
         known = self.features.get(name)
@@ -445,16 +471,20 @@ class EpisodeSamples(Dataset):
         """Return the features that are computed."""
         options, said = self.options, self.dataset.features
         sized = [name for name, size in options.sizes.items() if isinstance(size, int)]
-        wanted = dict.fromkeys((*sized, *options.poses, *options.relative, *options.normalize))
+        wanted = dict.fromkeys(sized, "sizes")
+        for key in ("poses", "relative", "normalize"):
+            for name in getattr(options, key):
+                wanted.setdefault(name, key)
         if options.interpolate == "linear" and options.fps is not None:
             for name in self._frames:  # also of robots that have that rate: all of a mixture give float32
                 if str(said.get(self._stored[name], {}).get("dtype")).startswith("float"):
-                    wanted[name] = None
-        for name in wanted:
+                    wanted.setdefault(name, "windows")
+        for name, key in wanted.items():
             stored = self._stored.get(name)
             if stored is not None and (name in self.cameras or not is_numeric(said.get(stored, {}))):
                 what = "a camera" if name in self.cameras else f"{said.get(stored, {}).get('dtype', 'text')}"
-                fix = "Give a camera [height, width] in 'sizes'." if name in self.cameras else "Remove it."
+                in_sizes = name in self.cameras and name in sized
+                fix = "Give a camera [height, width] in 'sizes'." if in_sizes else f"Remove {name!r} from {key!r}."
                 raise self._bad(f"{name!r} is {what}: expected a column of numbers", fix)
         return [name for name in wanted if name in self._stored]
 
@@ -527,12 +557,9 @@ class EpisodeSamples(Dataset):
     @property
     def fps(self) -> float:
         """Frames a second of the episodes."""
-        if self.dataset.fps is None:
-            raise self._no_rate()
-        return self.dataset.fps
-
-    def _no_rate(self) -> ConfigError:
-        return self._bad("the data do not say how many steps a second they have", "Leave out rates and hours.")
+        if self._rate is None:
+            raise no_rate(self.url)
+        return self._rate
 
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in the dataset, int64[n]."""
@@ -951,11 +978,22 @@ def _chosen(samples: EpisodeSamples) -> Int64s:
             if of_episodes is not None:
                 values = np.repeat(np.asarray(of_episodes, object), dataset.episode_lengths).tolist()
         if values is None:
-            raise samples._no_feature("where", name, [*dataset.names, *dataset.episode_columns])
-        keep &= _fulfil(name, values, wanted, samples)
+            there = [*map(samples._names.__getitem__, [*dataset.names, *dataset.texts]), *dataset.episode_columns]
+            raise samples._no_feature("where", name, there)
+        fulfil = _fulfil(name, values, wanted, samples)
+        if not fulfil.any():
+            refuse_empty(0, len(dataset), "frame", file=samples.url, fix=_values_there(name, values), allow=None)
+        keep &= fulfil
     numbers = np.flatnonzero(keep).astype(np.int64)
     refuse_empty(len(numbers), len(dataset), "frame", file=samples.url, fix="Check 'where'.", allow=None)
     return numbers
+
+
+def _values_there(name: str, values: Sequence[Any] | npt.NDArray[Any]) -> str:
+    """Return what to do about a condition that no frame fulfils."""
+    there = np.unique(values).tolist() if isinstance(values, np.ndarray) else sorted(set(map(str, values)))
+    shown = ", ".join(map(str, there[:_SHOWN])) + (", ..." if len(there) > _SHOWN else "")
+    return f"Check 'where': the values of {name!r} are {shown}."
 
 
 def _column(dataset: Episodic, stored: str) -> Sequence[Any] | npt.NDArray[Any]:
