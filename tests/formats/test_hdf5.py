@@ -113,11 +113,17 @@ def test_values_of_one_heap_and_of_many(tmp_path: Path) -> None:
         packed = file.create_dataset("packed", (40,), h5py.vlen_dtype("<i4"), chunks=(7,), compression="gzip")
         for n in range(40):
             packed[n] = np.arange(n * 100)
+        swapped = file.create_dataset("swapped", (40,), h5py.vlen_dtype(">f4"))
+        for n in range(40):
+            swapped[n] = np.arange(n, dtype=">f4")
+        file["wide"] = np.full((40, 2), 0.5, np.longdouble)
         fixed = file.create_dataset("fixed", (40,), "S5")
         fixed[:] = [b"ab%d" % n for n in range(40)]
     dataset = fm.open(tmp_path / "x.h5")
     assert [s["text"] for s in dataset] == ["", *("é" * n for n in range(39))]
     assert [len(s["packed"]) for s in dataset] == [n * 100 for n in range(40)]
+    assert dataset[39]["swapped"].tolist() == list(range(39)) and dataset[39]["swapped"].dtype.isnative
+    assert dataset[39]["wide"].tolist() == [0.5, 0.5]
     assert dataset[39]["packed"].tolist() == list(range(3900)) and dataset[39]["fixed"] == "ab39"
 
 

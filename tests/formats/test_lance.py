@@ -61,6 +61,15 @@ def test_windows_batches_and_conversion(tmp_path: Path) -> None:
     assert back.episode_lengths.tolist() == LENGTHS and np.array_equal(back[9]["action"], whole[9]["action"])
 
 
+def test_rows_that_are_deleted(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.lance")
+    lance.dataset(str(path)).delete("episode_index = 1")
+    assert fm.open(path).format == "lance" and fm.open(path).episode_lengths.tolist() == [5, 9]  # type: ignore[attr-defined]
+    lance.dataset(str(path)).delete("frame_index = 3")
+    with pytest.raises(FeedmillError, match="'frame_index' does not count the rows"):
+        fm.open(path)
+
+
 def test_tables_that_are_no_episodes(tmp_path: Path) -> None:
     for name, more, words in (
         ("a", {"frame_index": np.zeros(15, np.int64)}, "'frame_index' does not count the rows"),

@@ -27,6 +27,7 @@ from feedmill.storage.local import LocalStore
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import foreign_datasets as sourcedata
 from helpers.range_server import range_server
+from helpers.robots import write_robot
 
 COUNTS = [14, 9, 11, 3]
 TOTAL = sum(COUNTS)
@@ -129,6 +130,16 @@ def test_a_file_that_lacks_a_feature_is_told_when_it_is_read(tmp_path: Path) -> 
         dataset[COUNTS[0]]
     assert error.value.kind == "no-column" and "episode_000001" in str(error.value)
     assert len(dataset.verify()) == 1
+
+
+def test_rows_in_another_order_than_meta_says_are_told_by_check(tmp_path: Path) -> None:
+    write_robot(tmp_path / "r", lengths=(4, 5))
+    assert not open_lerobot(LocalStore(tmp_path / "r"), "r").verify()
+    path = tmp_path / "r/data/chunk-000/file-000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.take([1, 0, *range(2, 9)]), path)
+    (error,) = open_lerobot(LocalStore(tmp_path / "r"), "r").verify()
+    assert "2 of 9 rows have another frame_index than meta says: the row 0 has 1, expected 0" in str(error)
 
 
 def test_files_of_other_types_are_one_table(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ def test_damaged_recordings(tmp_path: Path) -> None:
     at = whole.rindex(b"/joint_states")
     path.write_bytes(whole[:at] + b"_" + whole[at + 1 :])
     wrong(path, "checksum .* of the summary", "bad-data")
+    at = whole.index(b"\x07", whole.index(b"base"))  # the index of messages has no checksum
+    while any(whole[at + 3 : at + 9]):  # its length has two bytes
+        at = whole.index(b"\x07", at + 1)
+    path.write_bytes(whole[: at + 15] + bytes([whole[at + 15] ^ 64]) + whole[at + 16 :])  # the time of a message
+    wrong(path, "messages are not those of the index", "bad-data", 0)
     path.write_bytes(b"hello")
     wrong(path, "holds text", "other-format")
     path.write_bytes(b"")
@@ -154,6 +160,20 @@ def test_recordings_without_chunks(tmp_path: Path) -> None:
     assert fm.open(tmp_path / "b.mcap")[0]["a.x"] == 1.0
 
 
+def test_messages_that_the_index_lacks(tmp_path: Path) -> None:
+    path = mcap(tmp_path / "x.mcap", chunk_size=500)
+    data = bytearray(path.read_bytes())
+    (start,) = struct.unpack_from("<Q", data, len(data) - 28)
+    at = start
+    while data[at] != 8:  # the index of the first chunk
+        at += 9 + int.from_bytes(data[at + 1 : at + 9], "little")
+    places = int.from_bytes(data[at + 41 : at + 45], "little")
+    struct.pack_into("<Q", data, at + 45 + places, 0)
+    struct.pack_into("<I", data, len(data) - 12, 0)  # no checksum of the summary
+    path.write_bytes(data)
+    wrong(path, r"its index has \d+ messages, and it says that it has 108", "unsupported")
+
+
 def test_messages_that_differ_from_the_first(tmp_path: Path) -> None:
     writer: Any = pytest.importorskip("mcap.writer")
     for name, second in (("a", b'{"x": [1, 2, 3]}'), ("b", b"{}"), ("c", b'{"x": "text"}')):
@@ -166,6 +186,21 @@ def test_messages_that_differ_from_the_first(tmp_path: Path) -> None:
             out.finish()
         assert fm.open(tmp_path / f"{name}.mcap")[0]["a.x"].tolist() == [1, 2]
         wrong(tmp_path / f"{name}.mcap", "a message of '/a' cannot be read", "bad-data", 1)
+    schema = b'{"properties": {"x": {"type": "integer"}}}'
+    for name, first, second in (
+        ("d", b'{"x": 1}', b'{"x": 18446744073709551611}'),
+        ("e", b'{"x": true}', b'{"x": 5}'),
+        ("f", b'{"x": {"y": 1}, "x.y": 2}', b"{}"),
+    ):
+        with (tmp_path / f"{name}.mcap").open("wb") as file:
+            out = writer.Writer(file)
+            out.start()
+            channel = out.register_channel("/a", "json", out.register_schema("x", "jsonschema", schema))
+            for time, data in enumerate((first, second)):
+                out.add_message(channel, time, data, time)
+            out.finish()
+        words = "two values would be the column 'a.x.y'" if name == "f" else "a message of '/a' cannot be read"
+        wrong(tmp_path / f"{name}.mcap", words, "bad-data", 1)
 
 
 def test_recordings_become_a_lerobot_dataset(tmp_path: Path) -> None:

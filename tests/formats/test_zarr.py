@@ -173,6 +173,8 @@ def test_corrupt_buffers(tmp_path: Path) -> None:
     assert fm.open(path).remarks == [
         "1 of 4 chunks of 'data/action' are not there: their values are the fill value 0.0"
     ]
+    (path / "data/action/1.O").write_bytes(b"")  # as if its name were corrupt
+    wrong(path, "'data/action/1.O' is of no array", "bad-index")
     (path / "data/action/.zarray").write_text("{")
     wrong(path, "'data/action/.zarray' is not JSON", "bad-index")
     shutil.rmtree(path / "meta")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -180,11 +181,34 @@ def test_chunks_of_no_running_plan_go_first_then_those_needed_last(tmp_path: Pat
     assert put(cached, [13], data) == [False]  # needed after all others: it is not kept
     cached.plan_uses(np.asarray([12]), np.asarray([200]), until=99)
     plan_use(cached, 14, 150)
-    time.sleep(0.2)  # evictions that free nothing are not repeated at once
+    cache._retry_at = 0.0  # evictions that free nothing are not repeated at once
     assert put(cached, [14], data) == [False]
     cached.plan_uses(np.asarray([12]), np.asarray([200]), until=100)
-    time.sleep(0.2)
+    cache._retry_at = 0.0
     assert put(cached, [14], data) == [True] and 12 not in there(cached)
+
+
+def test_what_is_being_read_does_not_evict_each_other(tmp_path: Path) -> None:
+    cache = ChunkCache(tmp_path / "c", room(4) - 2 * SMALLEST)
+    cached, other = cache.open(URL, "1", 30 * SMALLEST), cache.open("s3://bkt/b", "1", SMALLEST)
+    for number in range(4):
+        plan_use(cached, number, 10 + number)
+    stored = [put(cached, [number], bytes(30 * SMALLEST)) for number in range(4)]
+    full = [number for number, kept in enumerate(stored) if kept == [True]]
+    assert there(cached) == full and len(full) < 4  # the last is needed after the others
+
+    def put_sooner(*, held: int) -> bool:
+        cache._retry_at = 0.0
+        plan_use(cached, 20, 5)
+        claim = cached.claim(20, held=held)
+        return claim is not None and claim.put(memoryview(bytes(SMALLEST)), held=held) is not None
+
+    assert not put_sooner(held=13) and there(cached) == full
+    cache.reserve(cache.capacity() - cache.used)
+    cache._retry_at = math.inf
+    assert other.claim(0, held=13) is None and not other.may_be_claimed() and there(cached) == full
+    cache.trim()
+    assert put_sooner(held=full[-1] + 9) and there(cached) == [*full[:-1], 20]
 
 
 def test_plans_of_killed_processes_do_not_count(tmp_path: Path) -> None:
@@ -217,7 +241,7 @@ def test_open_chunks_stay_and_a_cache_full_of_them_takes_no_more(
     assert [chunk.fd >= 0 for chunk in held if chunk] == [True] * 5
     assert put(cached, [8], data) == [False] and not cache.disabled and cache.clear() == 0
     del held[1:]
-    time.sleep(0.2)
+    cache._retry_at = 0.0
     assert put(cached, [8], data) == [True] and read(cached, 0) == data[:SMALLEST]
     cache.clear()
     assert there(cached) == [0]
@@ -464,6 +488,34 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
     read_remote(store, paths, files, offsets, lengths, buffer)
     assert buffer.tobytes() == b"".join(DATA[begin : begin + length] for begin, length in ranges)
     assert bool(server.asked[1:]) != open_at_once
+    reader.close()
+
+
+@pytest.mark.parametrize("open_at_once", [True, False])
+def test_bytes_of_a_window_that_does_not_fit_are_fetched_once(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_at_once: bool
+) -> None:
+    if not open_at_once:
+        monkeypatch.setattr("feedmill.storage.cache.chunks.file_limit", lambda: 0)
+    server.objects.update({name: content(12 * SMALLEST) for name in "abc"})
+    cache, starving = ChunkCache(tmp_path / "cache", room(16)), threading.Event()
+    store, paths = RemoteStore("s3://bkt", **server.options), ["a", "b", "c"]
+    reader, size = ReadAhead(64 << 20, CacheUse(cache, "block")), SMALLEST // 2
+    file, part = (table.ravel() for table in np.mgrid[0:3, 0:24])
+    starving.set()
+    for window in range(2):
+        steps = 72 * window + (part * 29 + file * 7) % 72  # mixes the objects, as a shuffle does
+        began = len(server.asked)
+        reader.want(store, paths, file, part * size, part * size + size, steps, starving, None, (steps, steps + 72))
+        reader.finish()
+        buffer = np.zeros(len(file) * size, np.uint8)
+        read_remote(store, paths, file, part * size, np.full(len(file), size), buffer)
+        assert buffer.tobytes() == b"".join(server.objects[name] for name in paths)
+        ranges = server.asked[began:]
+        assert sum(end - begin for begin, end in ranges) <= (36 if window == 0 else 24) * SMALLEST
+        assert len(ranges) <= 36 and cache.used <= cache.size
+        for step in range(72 * window, 72 * window + 72):
+            reader.done(step)
     reader.close()
 
 

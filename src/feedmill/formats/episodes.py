@@ -27,6 +27,8 @@ MOST = 1 << 16
 """Most frames of a window."""
 FARTHEST = 1 << 32
 """Farthest offset in frames."""
+_ROUNDING = 1e-6
+"""Frames by which a step that lies half-way between two may be off, as a quotient of rates is rounded."""
 PAD = "_is_pad"
 """End of the name of the part that says which frames of a window lie outside the episode."""
 _FORMS = (
@@ -222,7 +224,7 @@ def frames_at(steps: Int64s, fps: float, rate: float | None) -> tuple[Int64s, In
     whole = np.rint(at)
     at = np.where(np.abs(at - whole) <= TOLERANCE * fps, whole, at)  # frames of two clocks that agree
     low = np.floor(at)
-    return np.floor(at + 0.5).astype(np.int64), low.astype(np.int64), at - low
+    return np.floor(at + 0.5 + _ROUNDING).astype(np.int64), low.astype(np.int64), at - low
 
 
 def _offsets(name: str, window: Sequence[float], fps: float | None, file: str) -> Int64s:

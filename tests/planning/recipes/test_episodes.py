@@ -279,6 +279,39 @@ def test_rotations_alone_become_six_numbers(tmp_path: Path, form: str) -> None:
     np.testing.assert_allclose(again, found, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["quaternion", "euler"])
+def test_rotations_between_frames_turn_on_the_shortest_way(tmp_path: Path, form: str) -> None:
+    angles = 3.0 + 0.1 * np.arange(6)  # past half a turn, where angles jump, and quaternions may change their sign
+    turned = np.zeros((6, 4 if form == "quaternion" else 3))
+    if form == "quaternion":
+        turned[:, 2:] = (
+            np.stack((np.sin(angles / 2), np.cos(angles / 2)), 1) * np.where(np.arange(6) % 2, -1, 1)[:, None]
+        )
+    else:
+        turned[:, 2] = (angles + np.pi) % (2 * np.pi) - np.pi
+    write_robot(tmp_path / "r", lengths=(6,), values={"turn": [turned.astype(np.float32)]})
+    wanted = {"fps": 20, "interpolate": "linear", "windows": {"turn": [0, 7]}}
+    six = fm.open(tmp_path / "r", episodes={**wanted, "poses": {"turn": {"rotation": 0, "form": form}}})[0]["turn"]
+    expected = 3.0 + 0.05 * np.arange(8)
+    np.testing.assert_allclose(six[:, [0, 3]], np.stack((np.cos(expected), np.sin(expected)), 1), atol=1e-5)
+
+
+def test_all_rates_give_one_type(tmp_path: Path) -> None:
+    for rate in (10, 20):
+        write_robot(tmp_path / str(rate), fps=rate, extra={"force": [0.5 * n for n in range(24)]})
+        wanted = {"fps": 10, "interpolate": "linear", "windows": {"force": [0.0, 0.1]}}
+        assert fm.open(tmp_path / str(rate), episodes=wanted)[0]["force"].dtype == np.float32
+
+
+def test_large_numbers_are_normalized_in_full(tmp_path: Path) -> None:
+    times = 1.7e9 + 0.5 * np.arange(24)  # float32 has steps of 128 there
+    write_robot(tmp_path / "r", extra={"time": times.tolist()})
+    recipe = saved(tmp_path, {"source": "r", "episodes": {"normalize": {"time": "mean_std"}}})
+    recipe.statistics()
+    found = np.asarray([sample["time"] for sample in recipe.plan().sources[0]])
+    np.testing.assert_allclose(found, (times - times.mean()) / times.std(), atol=1e-6)
+
+
 def test_relative_without_poses_is_a_difference(tmp_path: Path) -> None:
     robot = write_robot(tmp_path / "r")
     dataset = fm.open(
@@ -310,6 +343,15 @@ def test_statistics_of_the_source_and_constant_dimensions(tmp_path: Path, method
     other = saved(tmp_path, {"source": {"path": "r"}, "episodes": {**settings, "normalize": {}}}).plan()
     with pytest.raises(ConfigError, match=r"not the one that this state was saved with"):
         fm.Loader(other, 4).load_state_dict(state)
+
+
+def test_a_source_that_is_never_drawn_is_normalized_by_its_own(tmp_path: Path) -> None:
+    two(tmp_path)
+    blend = [{"path": "a", "weight": 0}, {**MIX["blend"][1], "weight": 1}]
+    recipe = saved(tmp_path, {**MIX, "samples": 100, "blend": blend})
+    report = recipe.statistics()
+    assert report.computed == 2 and report.sources == {"action": ["b"]} and len(report.features["action"]["q01"]) == 5
+    assert recipe.plan().sources[0][0]["action"].shape == (8, 6)
 
 
 def test_statistics_of_another_robot_are_refused(tmp_path: Path) -> None:
@@ -403,6 +445,15 @@ def test_language_at_a_frame(tmp_path: Path) -> None:
         fm.open(tmp_path / "plain", episodes={"language": ["subtask"]})
 
 
+def test_a_text_holds_from_its_own_frame(tmp_path: Path) -> None:
+    begins = [n / 30 for n in (0, 1000, 1001, 1003)]  # not whole in float32, as the times of frames are
+    texts = [{"role": "user", "content": str(n), "style": "plan", "timestamp": t, "camera": None}
+             for n, t in enumerate(begins)]  # fmt: skip
+    write_robot(tmp_path / "r", fps=30, lengths=(1005,), language=[(texts, [])] * 1005)
+    dataset = fm.open(tmp_path / "r", episodes={"language": ["plan"]})
+    assert [dataset[n]["plan"] for n in range(999, 1005)] == ["0", "1", "2", "2", "3", "3"]
+
+
 @pytest.mark.parametrize(
     ("episodes", "message"),
     [
@@ -422,6 +473,15 @@ def test_language_at_a_frame(tmp_path: Path) -> None:
         ({"parts": ["acton"]}, "parts: there is no column or camera 'acton' .did you mean 'action'"),
         ({"widow": {}}, "unknown option 'widow'"),
         ({"windows": {"action": 16}}, "16 is not a window"),
+        ({"windows": "action"}, "windows is 'action': expected a mapping"),
+        ({"parts": "action"}, "parts is 'action': expected a list"),
+        ({"fps": "10"}, "fps is '10': expected a number"),
+        ({"sizes": {"top": [4]}}, "sizes: top is \\[4\\]"),
+        ({"sizes": {"action": [4, 4]}}, "sizes: action is no camera"),
+        ({"poses": {"action": {"rotation": 0.0, "form": "euler"}}}, "poses: action: rotation and position"),
+        ({"relative": {"action": {"to": "observation.state", "keep": 1}}}, "keep is 1: expected a list"),
+        ({"rename": {"timestamp": "action_is_pad"}, "sizes": {"action": 4}}, "the mask 'action_is_pad' would hide"),
+        ({"where": {"timestamp": {"min": "0"}}}, "where: timestamp: min is '0': expected a number"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, episodes: dict[str, Any], message: str) -> None:

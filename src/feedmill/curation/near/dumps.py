@@ -89,8 +89,7 @@ class Dumps:
                     self._remove(f"{folder}{name}")
         if not keep:
             for name in ("done", PARTS):  # parts may have marked stages that the last run had no need of
-                if names_in(self.store, name):
-                    self._remove(name)
+                self._remove(name)
 
     def forget_decisions(self, options: Neardedupe) -> None:
         """Remove all but the signatures if these were compared with other options, such as another threshold.

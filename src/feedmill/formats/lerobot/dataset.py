@@ -451,12 +451,42 @@ class LeRobotDataset(Episodic, TableDataset):
         return None
 
     def verify(self) -> Sequence[FeedmillError]:
-        """Read every block once, and check that the video files exist."""
+        """Read every block once, and check that rows are those of their episodes, and that the video files exist."""
         findings = list(super().verify())
+        if not findings:
+            findings += filter(None, map(self._misplaced, range(len(self.files))))
         for path in sorted({path for places in self.episodes.videos.values() for path, _ in places}):
             if not self.store.exists(path):
                 findings.append(gone(self.store, path))
         return findings
+
+    def _misplaced(self, file: int) -> FeedmillError | None:
+        """Return the error for a file whose rows say other episodes or frames than ``meta`` has at their places.
+
+        Reading takes the places from ``meta``: windows of such a file would have frames of other times and episodes.
+        """
+        names = [name for name in ("episode_index", "frame_index") if name in self.names]
+        first, end = self.shard_bounds[file : file + 2].tolist()
+        samples = np.arange(first, end)
+        at = self.episodes_of(samples)
+        expected = {"episode_index": self.episode_numbers[at], "frame_index": samples - self.episode_starts[at]}
+        try:
+            stored = self.columns_of(file, names) if names else {}
+        except FeedmillError as error:
+            return error
+        for name, column in stored.items():
+            wrong = np.flatnonzero(column[:, 0] != expected[name])
+            if len(wrong):
+                row = int(wrong[0])
+                return DataError(
+                    f"{len(wrong):,} of {end - first:,} rows have another {name} than meta says: the row {row} has"
+                    f" {column[row, 0]}, expected {expected[name][row]}",
+                    file=self.store.locate(self.files[file]),
+                    record=self.key_of(first + row),
+                    kind="bad-data",
+                    fix=AGAIN,
+                )
+        return None
 
     @cached_property
     def last_starts(self) -> dict[str, dict[str, float]]:

@@ -137,7 +137,7 @@ class Hdf5File(Recording):
             if facts["how"] == "blobs":
                 make: Callable[[bytes], Any] = as_text if kind == TEXT else bytes
                 if kind not in (TEXT, IMAGE, BYTES):
-                    make = partial(np.frombuffer, dtype=dtype)
+                    make = partial(_listed, dtype)
                 return BlobTrack(name, [self._path], file, places[:, 0], places[:, 1], make, self._fail)
             assert dtype is not None
             chunks = Chunks(file, places[:, 0], places[:, 1], places[:, 2])
@@ -197,6 +197,11 @@ class LibraryTrack(Track):
 
     def values(self, rows: Int64s, blocks: Blocks, read: Callable[[int, int, int], bytes]) -> list[Any]:  # noqa: ARG002
         return [_native(one) for one in self._library.read(self.name, rows)]
+
+
+def _listed(dtype: Any, data: bytes) -> Any:
+    """Return the bytes of numbers as an array of the machine's byte order. Raises `ValueError`."""
+    return np.frombuffer(data, dtype).astype(dtype.newbyteorder("="))
 
 
 def _native(value: Any) -> Any:
@@ -627,7 +632,8 @@ def _json(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     found = np.asarray(value)
     number = found.item() if found.ndim == 0 else 0
-    return number if not isinstance(number, float) or np.isfinite(number) else str(number)
+    finite = isinstance(number, int) or (isinstance(number, float) and np.isfinite(number))
+    return number if finite else str(number)  # also for numbers of 128 bits, which JSON does not know
 
 
 def _decode(filters: Sequence[int], width: int, data: bytes, size: int, mask: int) -> Any:

@@ -31,7 +31,7 @@ import binascii
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ from feedmill.storage.reasons import HEAD, unreadable
 SUFFIX = ".mcap"
 MAGIC = b"\x89MCAP0\r\n"
 LOG_TIME = "log_time"
-_READER = "mcap 1"
+_READER = "mcap 2"
 _FOOTER = 1 + 8 + 20 + 8
 _FIRST = 256 << 10
 """Bytes of the end of a file that are read at once: the summary of an hour has fewer."""
@@ -62,6 +62,9 @@ _IMAGES = ("foxglove.CompressedImage", "sensor_msgs/CompressedImage", "sensor_ms
 _COMPRESSIONS = ("", "lz4", "zstd")
 _DEEPEST = 8
 _MOST_SUMMARY = 1 << 28
+_MESSAGE = 5
+_HEAD = np.dtype([("kind", "u1"), ("length", "<u8"), ("channel", "<u2"), ("sequence", "<u4"), ("time", "<i8")])
+"""How a message begins."""
 
 
 class Message(NamedTuple):
@@ -92,7 +95,8 @@ class McapFile(Recording):
         entry = store.stat(path)
         self.index = kept_index(store, entry, _READER, lambda: _find(store, path, entry.size))
         facts, arrays = self.index
-        self._chunks = arrays["chunks"]
+        self._chunks, self._topics = arrays["chunks"], facts["topics"]
+        self._messages = arrays["messages"]
         topics: dict[str, dict[str, Any]] = {one["topic"]: one for one in facts["topics"]}
         where = store.locate(path)
         if steps is not None and steps not in topics:
@@ -163,12 +167,37 @@ class McapFile(Recording):
             begin = int(self._chunks[chunk, 0])
             try:
                 found = _unpack(read(), int(self._chunks[chunk, 2]), self._store.locate(self._path))
+                self._compare(chunk, found)
             except (ValueError, struct.error) as error:
                 raise self.fail(begin, f"a chunk cannot be read: {error}") from None
             return found, len(found)
 
         found: bytes = self._cache.get((self._path, chunk), make)
         return found
+
+    @cached_property
+    def _by_chunk(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Rows of messages by chunk, where those of each chunk begin, and the number of each channel's topic."""
+        order = np.argsort(self._messages[:, 1], kind="stable")
+        bounds = np.searchsorted(self._messages[order, 1], np.arange(len(self._chunks) + 1))
+        topics = np.full(1 << 16, -1)
+        for number, one in enumerate(self._topics):
+            topics[one["channels"]] = number
+        return order, bounds, topics
+
+    def _compare(self, chunk: int, records: bytes) -> None:
+        """Raise `ValueError` if the index, which has no checksum, does not name the messages of a chunk."""
+        order, bounds, topics = self._by_chunk
+        rows = order[bounds[chunk] : bounds[chunk + 1]]
+        times, _, places = self._messages[rows].T
+        if len(rows) and not 0 <= places.min() <= places.max() <= len(records) - _HEAD.itemsize:
+            raise ValueError("a message of the index lies outside of it")
+        stored = np.frombuffer(records, np.uint8)
+        heads = stored[places[:, None] + np.arange(_HEAD.itemsize)].view(_HEAD)[:, 0]
+        owners = np.searchsorted([one["span"][1] for one in self._topics], rows, side="right")
+        wrong = (heads["kind"] != _MESSAGE) | (heads["time"] != times) | (topics[heads["channel"]] != owners)
+        if wrong.any():
+            raise ValueError(f"{int(wrong.sum()):,} of its {len(rows):,} messages are not those of the index")
 
     def fail(self, offset: int, what: str) -> DataError:
         """Return the error for bytes that do not match the index."""
@@ -304,6 +333,7 @@ def _indexed(store: Store, path: str, size: int, summary: bytes) -> Index:
     schemas: dict[int, tuple[str, bytes]] = {}
     channels: dict[int, Message] = {}
     chunks: list[tuple[int, int, int, int]] = []
+    counted: int | None = None
     for opcode, data in _records(summary):
         if opcode == 3:
             number = int.from_bytes(data[:2], "little")
@@ -329,6 +359,8 @@ def _indexed(store: Store, path: str, size: int, summary: bytes) -> Index:
             if begin + length + indices > size:
                 raise corrupt(where, begin, f"a chunk ends at {begin + length + indices:,}, of {size:,}")
             chunks.append((begin, length, unpacked, indices))
+        elif opcode == 11:
+            counted = int.from_bytes(data[:8], "little")
     if not chunks:
         raise _unindexed(where, "its messages are not in chunks, or there are none")
     chunks.sort()
@@ -347,6 +379,9 @@ def _indexed(store: Store, path: str, size: int, summary: bytes) -> Index:
             )
     if not rows:
         raise _unindexed(where, "chunks have no indices of messages")
+    indexed = sum(len(table) for several in rows.values() for table in several)
+    if counted is not None and indexed != counted:
+        raise _unindexed(where, f"its index has {indexed:,} messages, and it says that it has {counted:,}")
     topics: list[dict[str, Any]] = []
     tables: list[Int64s] = []
     at = 0
@@ -369,7 +404,8 @@ def _indexed(store: Store, path: str, size: int, summary: bytes) -> Index:
         span = [at, at + len(messages)]
         topics.append(
             {"topic": one.topic, "encoding": one.encoding, "schema": one.schema, "span": span,
-             "columns": columns, "skipped": skipped}
+             "columns": columns, "skipped": skipped,
+             "channels": [number for number, each in channels.items() if each.topic == one.topic]}
         )  # fmt: skip
         tables.append(messages)
         at += len(messages)
@@ -424,6 +460,8 @@ def _add_columns(
             below = properties.get(key) if isinstance(properties, dict) else None
             _add_columns(columns, skipped, f"{name}.{key}", item, below, [*keys, key], "")
         return
+    if name in columns:
+        raise ValueError(f"two values would be the column {name!r}: rename one of them")
     if isinstance(value, bool):
         columns[name] = ["bool", [], keys]
     elif isinstance(value, str):
@@ -462,7 +500,9 @@ def _value(keys: tuple[str, ...], kind: str, shape: tuple[int, ...], message: by
             raise ValueError(f"{'.'.join(keys)} is no text")
         return found
     array = np.asarray(found)
-    if array.dtype.kind not in "biuf" or array.shape != shape or (array.dtype.kind == "f" and kind != "float64"):
+    # Whole numbers beyond int64 are uint64 here.
+    fits = {"bool": "b", "int64": "bi", "float64": "biuf"}[kind]
+    if array.dtype.kind not in fits or array.shape != shape:
         raise ValueError(f"{'.'.join(keys)} is {array.dtype}{list(array.shape)}, expected {kind}{list(shape)}")
     made = array.astype(kind)
     return made if shape else made.item()

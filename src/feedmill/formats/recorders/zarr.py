@@ -106,6 +106,7 @@ class ZarrRecording(Recording):
     def __init__(self, store: Store, places: Mapping[str, Place], where: str) -> None:
         self._store, self._places, self._where = store, places, where
         self._cache = BlockCache(CACHE_BYTES)
+        self._claimed: set[str] = set()
         found = self._ends()
         self.names = [str(number) for number in range(len(found))]
         self.lengths = np.diff(found, prepend=0)
@@ -123,6 +124,11 @@ class ZarrRecording(Recording):
                 apart.setdefault("it has not a row for each step", []).append(name)
                 continue
             column = name.removeprefix(DATA).replace("/", ".")
+            if column in self.columns:
+                raise DataError(
+                    f"two arrays would be the column {column!r}", file=where, record=name, kind="name-clash",
+                    fix="Rename one of them.",
+                )  # fmt: skip
             self.columns[column] = Column(array.dtype.newbyteorder("=").name, array.shape[1:])
             self._arrays[column] = name, array
         if not self.columns and steps:
@@ -137,17 +143,40 @@ class ZarrRecording(Recording):
             )
         remarks += [left_out(names, why) for why, names in apart.items()]
         self._tracks: dict[str, ArrayTrack] = {}
+        lacking = ""
         for column, (name, array) in self._arrays.items():
             track = self._tracks[column] = self._make(name, array)
             absent = int((track.chunks.begin == ABSENT).sum())
             if absent:
+                lacking = lacking or name
                 remarks.append(
                     f"{absent:,} of {len(track.chunks.begin):,} chunks of {name!r} are not there: their values are"
                     f" the fill value {array.fill!r}"
                 )
+        strays = self._strays([name for names in apart.values() for name in names])
+        if strays and lacking:  # a chunk whose name is corrupt would have the fill value
+            raise DataError(
+                f"{strays[0]!r} is of no array ({len(strays):,} such files), and chunks of {lacking!r} are not there",
+                file=where,
+                kind="bad-index",
+                fix=copy_again("the dataset", "remove these files"),
+            )
+        remarks += [left_out(strays, "it is of no array")] if strays else []
         others = sorted({path.split("/")[1] for path in places if path.startswith("meta/")} - {"episode_ends"})
         others = [f"meta/{name}" for name in others if not name.startswith(".") and name != "zarr.json"]
         self.remarks = remarks + ([left_out(others, "it lies beside the episodes")] if others else [])
+
+    def _strays(self, unread: Sequence[str]) -> list[str]:
+        """Return the files below ``data/`` that are neither metadata nor chunks of an array."""
+        folders = tuple(f"{name}/" for name in unread)
+        return sorted(
+            path
+            for path in self._places.keys() - self._claimed
+            if path.startswith(DATA)
+            and not path.startswith(folders)
+            and not any(part.startswith(".") for part in path.split("/"))
+            and not path.endswith(("/", _V3))
+        )
 
     @cached_property
     def digest(self) -> str:  # type: ignore[override]
@@ -246,8 +275,10 @@ class ZarrRecording(Recording):
         table[:, 1] = ABSENT
         members: dict[int, Place] = {}
         for number, corner in enumerate(np.ndindex(*grid)):
-            place = self._places.get(f"{name}/{array.key(corner)}")
+            key = f"{name}/{array.key(corner)}"
+            place = self._places.get(key)
             if place is not None:
+                self._claimed.add(key)
                 table[number] = paths.setdefault(place.path, len(paths)), place.begin, place.size, number
                 if place.method >= 0:
                     members[number] = place
@@ -460,7 +491,8 @@ def _directory(store: Store, path: str, size: int) -> Index:
         if info.flag_bits & _ENCRYPTED or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             what = "it is encrypted, or compressed in another way than deflate"
             raise DataError(what, file=where, record=info.filename, kind="unsupported", fix="Write the zip again.")
-        after = int(offsets[np.searchsorted(offsets, info.header_offset, side="right")])
+        behind = int(np.searchsorted(offsets, info.header_offset, side="right"))
+        after = int(offsets[behind]) if behind < len(offsets) else 0  # it begins behind the last place
         least = info.header_offset + _LOCAL + len(info.filename.encode()) + info.compress_size
         if least > after or after > size:
             raise corrupt(where, info.header_offset, f"the member {info.filename!r} lies outside its place")

@@ -413,8 +413,11 @@ def _files(store: Store, name: str, names: Sequence[str], suffixes: tuple[str, .
 def arrow_folder(store: Store) -> str | None:
     """Return a mark if the Arrow files of a folder are one table, else None.
 
-    Those below a folder of `datasets` are not: it has caches beside its data, and lists the files of each split.
+    Those below a folder of `datasets` are not: it has caches beside its data, and lists the files of each split. Those
+    of a Lance table say which of its rows are deleted.
     """
+    if not any("/_deletions/" not in f"/{entry.path}" for entry in store.files(suffixes=ARROW_SUFFIXES)):
+        return None
     names = {entry.path.rpartition("/")[2] for entry in store.files(suffixes=(".json",))}
     return None if names & {"state.json", "dataset_info.json"} or store.exists("meta_data/info.json") else ""
 

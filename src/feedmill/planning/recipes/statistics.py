@@ -149,7 +149,8 @@ def collect(
     wanted: dict[str, list[_Source]] = {}
     for one in found:
         for feature in one.samples.options.normalize or measured(one.samples):
-            if feature in one.samples.stored_names and one.share:
+            # A source that is never drawn has no part in the mixture, but is normalized by its own.
+            if feature in one.samples.stored_names and (one.share or one.samples.options.normalize):
                 wanted.setdefault(feature, []).append(one)
     if not wanted:
         raise ConfigError(
@@ -177,8 +178,11 @@ def collect(
                 summaries.setdefault(feature, []).append(summary)
                 bar.advance(1)
     features, info, notes = {}, {}, []
-    for feature, having in wanted.items():
-        weights = [float(one.share) for one in having]
+    drawn = {feature: [one for one in having if one.share] for feature, having in wanted.items()}
+    for feature, having in drawn.items():
+        if not having:
+            continue
+        weights = [float(one.share) for one in wanted[feature]]
         features[feature] = {n: v.tolist() for n, v in mixed(summaries[feature], weights, feature).items()}
         info[feature], more = _described(feature, having)
         notes += more
@@ -189,7 +193,7 @@ def collect(
         folder=folder,
         features=features,
         shares={one.name: one.share for one in found},
-        sources={feature: [one.name for one in having] for feature, having in wanted.items()},
+        sources={feature: [one.name for one in having] for feature, having in drawn.items() if having},
         computed=computed,
         known=known,
         notes=notes,

@@ -29,7 +29,7 @@ import orjson
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, did_you_mean, refuse_empty
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
-from feedmill.formats.episodes import PAD, Episodic, frames_at, offsets_of
+from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, offsets_of
 from feedmill.formats.extents import Extents
 from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
@@ -153,12 +153,50 @@ class EpisodeOptions:
         except (AttributeError, TypeError) as error:
             fix = "See docs/formats/lerobot.md for the forms."
             raise ConfigError(f"episodes: {error}", kind="bad-option", fix=fix) from None
-        return cls(**made)
+        found = cls(**made)
+        wrong = found._wrong()
+        if wrong:
+            raise ConfigError(f"episodes: {wrong}", kind="bad-option", fix="See docs/formats/lerobot.md for the forms.")
+        return found
+
+    def _wrong(self) -> str | None:
+        """Return which option has a value of another type than it needs."""
+        for key in ("windows", "rename", "where", "sizes", "normalize"):
+            if not isinstance(getattr(self, key), Mapping):
+                return f"{key} is {getattr(self, key)!r}: expected a mapping by name"
+        if isinstance(self.parts, str) or not isinstance(self.parts, Sequence | None):
+            return f"parts is {self.parts!r}: expected a list of names"
+        if self.fps is not None and not _is_number(self.fps):
+            return f"fps is {self.fps!r}: expected a number"
+        for name, size in self.sizes.items():
+            axes: Sequence[Any] = size if isinstance(size, list | tuple) else [size]
+            if not all(_is_whole(one) and one > 0 for one in axes) or len(axes) != (2 if axes is size else 1):
+                return f"sizes: {name} is {size!r}: expected a number of dimensions, or [height, width]"
+        for name, turns in self.poses.items():
+            for pose in turns:
+                if not _is_whole(pose.rotation) or not (pose.position is None or _is_whole(pose.position)):
+                    return f"poses: {name}: rotation and position are the numbers of their first dimensions"
+        for name, one in self.relative.items():
+            if not isinstance(one.keep, list | tuple) or not all(map(_is_whole, one.keep)):
+                return f"relative: {name}: keep is {one.keep!r}: expected a list of dimensions"
+        for name, wanted in self.where.items():
+            for key in ("min", "max") if isinstance(wanted, Mapping) else ():
+                if key in wanted and not _is_number(wanted[key]):
+                    return f"where: {name}: {key} is {wanted[key]!r}: expected a number"
+        return None
 
     @property
     def identity(self) -> str:
         """Everything that determines the samples."""
         return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and value == value)
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -222,10 +260,20 @@ class Feature:
         else:
             low = np.clip(samples[:, None] + self.low, begin, end)
             high = np.clip(samples[:, None] + self.low + 1, begin, end)
-            share = self.part[:, None]
-            values = lookup(self.stored, low) * (1 - share) + lookup(self.stored, high) * share
+            values = self._between(lookup(self.stored, low), lookup(self.stored, high))
         reference = None if self.reference is None else lookup(self.reference, samples)[:, None, :]
         return self.seen(values, reference), wanted != inside
+
+    def _between(self, low: Float64s, high: Float64s) -> Float64s:
+        """Return what lies between the frames of each step, ``[n, k, width]``; rotations turn on the shortest way."""
+        assert self.part is not None
+        values = low * (1 - self.part[:, None]) + high * self.part[:, None]
+        for pose in self.poses:  # angles that jump by a turn, and quaternions of the other sign, are not between
+            count, to_matrix, from_matrix = poses.FORMS[pose.form]
+            place = slice(pose.rotation, pose.rotation + count)
+            turn = poses.between(to_matrix(low[..., place]), to_matrix(high[..., place]), self.part)
+            values[..., place] = from_matrix(turn)
+        return values
 
     def seen(self, values: Float64s, reference: Float64s | None) -> Float64s:
         """Return values ``[..., out_width]``: rotations as six numbers, relative to a reference ``[..., width]``."""
@@ -352,6 +400,13 @@ class EpisodeSamples(Dataset):
         for name, method in options.normalize.items():
             if method not in METHODS:
                 raise self._bad(f"normalize: {name}: unknown method {method!r}", f"Use {', '.join(METHODS)}.")
+        for name, axes in options.sizes.items():
+            if not isinstance(axes, int) and name in self._stored and name not in self.cameras:
+                raise self._bad(f"sizes: {name} is no camera, and has no height and width", "Give its dimensions.")
+        for name in {*options.windows, *options.sizes}:
+            for end in (PAD, DIM_PAD):
+                if name + end in self._stored:
+                    raise self._bad(f"the mask {name + end!r} would hide the column of that name", "Rename the column.")
         known = [*self._stored, *options.language, *options.sizes]
         for name in options.parts or ():
             if name not in known:
@@ -363,7 +418,7 @@ class EpisodeSamples(Dataset):
                 )
 
     def _no_feature(self, key: str, name: str, known: Iterable[str]) -> ConfigError:
-        there = sorted(known)
+        there = sorted(set(known))
         what = f"{key}: there is no column or camera {name!r}{did_you_mean(name, there)}"
         return self._bad(what, f"Names are: {', '.join(there)}.")
 
@@ -391,9 +446,9 @@ class EpisodeSamples(Dataset):
         options, said = self.options, self.dataset.features
         sized = [name for name, size in options.sizes.items() if isinstance(size, int)]
         wanted = dict.fromkeys((*sized, *options.poses, *options.relative, *options.normalize))
-        if options.interpolate == "linear":
-            for name, (_, _, part) in self._frames.items():
-                if str(said.get(self._stored[name], {}).get("dtype")).startswith("float") and part.any():
+        if options.interpolate == "linear" and options.fps is not None:
+            for name in self._frames:  # also of robots that have that rate: all of a mixture give float32
+                if str(said.get(self._stored[name], {}).get("dtype")).startswith("float"):
                     wanted[name] = None
         for name in wanted:
             stored = self._stored.get(name)
@@ -529,9 +584,8 @@ class EpisodeSamples(Dataset):
             )
 
     def _shaped(self, name: str, one: Feature, values: Float64s, pads: Bools) -> dict[str, npt.NDArray[Any]]:
-        shown = values.astype(np.float32)
-        if self.scaling is not None and name in self.scaling:
-            shown = self.scaling.apply(name, shown)
+        scaled = self.scaling is not None and name in self.scaling
+        shown = self.scaling.apply(name, values) if self.scaling is not None and scaled else values.astype(np.float32)
         out: dict[str, npt.NDArray[Any]] = {}
         if one.size is not None:
             wide = np.zeros((*shown.shape[:2], one.size), np.float32)
@@ -697,7 +751,7 @@ class EpisodeSamples(Dataset):
             )
         shown = np.asarray(given[..., : one.out_width], np.float64)
         if self.scaling is not None and name in self.scaling:
-            shown = self.scaling.invert(name, shown).astype(np.float64)
+            shown = self.scaling.invert(name, shown)
         origin = None if reference is None or one.reference is None else np.asarray(reference, np.float64)
         return np.asarray(one.restored(shown, origin), np.float32)
 
@@ -780,13 +834,13 @@ class _Gathered:
 
     def __init__(self, width: int) -> None:
         self._summary = Summary(width)
-        self._values: list[npt.NDArray[np.float32]] = []
+        self._values: list[Float64s] = []
         self._times: list[Int64s] = []
         self._count = 0
 
     def add(self, values: Float64s, times: Int64s | None) -> None:
         """Add vectors, see `Summary.add`."""
-        self._values.append(np.asarray(values, np.float32))
+        self._values.append(values)
         self._times.append(np.ones(len(values), np.int64) if times is None else times)
         self._count += len(values)
         if self._count >= _AT_ONCE // 4:
@@ -846,8 +900,9 @@ def _resized(
     if frames.dtype == np.uint8 and frames.shape[-1] == 3:
         out = [np.asarray(Image.fromarray(one).resize(shape, Image.Resampling.BILINEAR)) for one in frames]
     else:
-        rows = (np.arange(size[0]) * frames.shape[1]) // size[0]
-        columns = (np.arange(size[1]) * frames.shape[2]) // size[1]
+        rows, columns = (  # the pixel at the middle of each, as bilinear ones have it
+            ((2 * np.arange(new) + 1) * old - 1) // (2 * new) for new, old in zip(size, frames.shape[1:3], strict=True)
+        )
         out = list(frames[:, rows[:, None], columns])
     return np.stack(out) if found.ndim == 4 else out[0]
 
@@ -862,7 +917,8 @@ def _said(name: str, said: Said, row: Mapping[str, Any], url: str) -> str | None
 
     lasting = [one for one in row.get(PERSISTENT) or () if matches(one)]
     now = row.get("timestamp")
-    begun = [one for one in lasting if now is None or one["timestamp"] <= now + 1e-6]
+    # Times of frames are float32: after a minute they are microseconds off.
+    begun = [one for one in lasting if now is None or one["timestamp"] <= now + TOLERANCE + abs(now) * 2**-23]
     latest = max((one["timestamp"] for one in begun), default=None)
     found = [one for one in begun if one["timestamp"] == latest]
     if not lasting:

@@ -128,6 +128,17 @@ def absolute(poses: npt.ArrayLike, reference: npt.ArrayLike) -> Floats:
     return np.asarray(reference, np.float64) @ np.asarray(poses, np.float64)
 
 
+def between(low: npt.ArrayLike, high: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
+    """Return the rotations ``[..., 3, 3]`` that lie between two on the shortest way, at a share ``[...]`` from 0 to 1.
+
+    Source: K. Shoemake, "Animating Rotation with Quaternion Curves" (1985); here by axis and angle.
+    """
+    first = np.asarray(low, np.float64)
+    turn = matrix_axis(first.swapaxes(-1, -2) @ np.asarray(high, np.float64))
+    moved: Floats = first @ axis_matrix(turn * np.asarray(share, np.float64)[..., None])
+    return moved
+
+
 def wrapped(angles: npt.ArrayLike) -> Floats:
     """Return angles in radians between -pi (included) and pi."""
     return (np.asarray(angles, np.float64) + np.pi) % (2 * np.pi) - np.pi

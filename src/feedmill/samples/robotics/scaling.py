@@ -1,6 +1,6 @@
 """Normalize numbers by statistics of their features, and convert them back.
 
-``value = (x - center) / scale``, in float32:
+``value = (x - center) / scale``, in float64, which gives float32:
 
 | method | center | scale | gives |
 |---|---|---|---|
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 
 Float32s = npt.NDArray[np.float32]
+Float64s = npt.NDArray[np.float64]
 Entries = Mapping[str, Mapping[str, npt.ArrayLike]]
 """Feature -> name of a statistic -> its values, as in ``stats.json``."""
 
@@ -59,7 +60,7 @@ class Scaling:
         wider: bool = False,
     ) -> None:
         self.methods, self.where = dict(methods), where
-        self.tables: dict[str, tuple[Float32s, Float32s]] = {}
+        self.tables: dict[str, tuple[Float64s, Float64s]] = {}
         for name, method in methods.items():
             if name not in entries:
                 raise ConfigError(
@@ -96,7 +97,7 @@ class Scaling:
                     fix="Compute them again with 'feedmill stat'.",
                 )
             scale = np.where(scale > EPSILON, scale, 1.0)
-            self.tables[name] = center.astype(np.float32), scale.astype(np.float32)
+            self.tables[name] = center, scale
 
     def __contains__(self, name: str) -> bool:
         return name in self.tables
@@ -106,10 +107,10 @@ class Scaling:
         center, scale = (table[: values.shape[-1]] for table in self.tables[name])
         return ((values - center) / scale).astype(np.float32)
 
-    def invert(self, name: str, values: npt.NDArray[np.floating]) -> Float32s:
-        """Return a feature in its own units: the inverse of `apply`."""
+    def invert(self, name: str, values: npt.NDArray[np.floating]) -> Float64s:
+        """Return a feature in its own units, float64: the inverse of `apply`."""
         center, scale = (table[: values.shape[-1]] for table in self.tables[name])
-        return (values * scale + center).astype(np.float32)
+        return values * scale + center
 
     @property
     def identity(self) -> str:

@@ -74,10 +74,10 @@ class Summary:
 
     def _add(self, values: npt.NDArray[np.floating], times: Int64s) -> None:
         chosen = times > 0
-        values, times = np.asarray(values[chosen], np.float32), times[chosen]
-        if not len(values):
+        wide, times = np.asarray(values[chosen], np.float64), times[chosen]
+        if not len(wide):
             return
-        wide, total = values.astype(np.float64), int(times.sum())
+        values, total = wide.astype(np.float32), int(times.sum())
         mean = times @ wide / total
         m2 = times @ (wide - mean) ** 2
         self._combine(np.full(self.width, total), mean, m2, wide.min(0), wide.max(0))

@@ -132,13 +132,18 @@ class Claim(_Open):
         super().__init__(fd)
         self._object, self.number, self._part = owner, number, part
 
-    def put(self, data: memoryview) -> Chunk | None:
-        """Store the bytes of the chunk, and end the claim; return None if the cache does not take them."""
+    def put(self, data: memoryview, held: int = 0) -> Chunk | None:
+        """Store the bytes of the chunk, and end the claim; return None if the cache does not take them.
+
+        Args:
+            data: the bytes.
+            held: as for `CachedObject.claim`; more than then if more was requested meanwhile.
+        """
         owner, size = self._object, len(data)
         cache, path = owner.cache, owner.path(self.number)
-        taken, now = taken_by(size + TRAILER.size), time.time_ns()
-        changed = owner.planned.get(self.number, now)
-        if not cache.reserve(taken, self.fd, size + TRAILER.size, changed):
+        taken = taken_by(size + TRAILER.size)
+        until = max(owner.planned.get(self.number, 0), _behind(held))
+        if not cache.reserve(taken, self.fd, size + TRAILER.size, until):
             self.drop()
             return None
         try:
@@ -147,8 +152,12 @@ class Claim(_Open):
             while done < size:
                 done += os.pwrite(self.fd, data[done:], done)
             os.pwrite(self.fd, trailer, size)
-            os.utime(self.fd, ns=(now, changed))
+            now = time.time_ns()
+            planned = owner.planned.get(self.number, now)
+            os.utime(self.fd, ns=(now, planned))
             os.rename(self._part, path)
+            if owner.planned.get(self.number, now) != planned:  # `plan_uses` did not see the file yet
+                os.utime(self.fd, ns=(now, owner.planned.get(self.number, now)))
         except OSError as error:
             self.drop()
             cache.release(taken)
@@ -169,6 +178,11 @@ class Claim(_Open):
 @functools.cache
 def _boot() -> int:
     return xxhash.xxh3_64_intdigest(boot_id().encode())
+
+
+def _behind(position: int) -> int:
+    """Return the last modification time that stands for a position of a plan; 0 for 0, which is none."""
+    return position and (position + 1) * SCALE - 1
 
 
 def _kept(chunk: Chunk) -> Chunk:
@@ -217,6 +231,10 @@ class CachedObject:
     def present(self, begin: int, end: int) -> bool:
         """Return whether all chunks of a byte range are present."""
         return all(os.path.exists(self.path(number)) for number in self.numbers(begin, end))
+
+    def may_be_claimed(self) -> bool:
+        """Return whether another claim of a chunk may exist: not before the object has a folder."""
+        return os.path.exists(self._folder)
 
     def check_complete(self) -> bool:
         """Return whether all chunks are present; once they were, it looks only after one was missed."""
@@ -276,11 +294,12 @@ class CachedObject:
             os.unlink(self.path(number))
             self.cache.release(taken_by(self.length(number) + TRAILER.size))
 
-    def claim(self, number: int, *, although_claimed: bool = False) -> Claim | None:
+    def claim(self, number: int, *, although_claimed: bool = False, held: int = 0) -> Claim | None:
         """Claim a missing chunk for fetching, without waiting; None if another claim exists, or it is present now.
 
         Args:
             although_claimed: ignore the claims of others, whose requests hang.
+            held: last position of a plan that is being read: what is needed up to it is not evicted for this chunk.
         """
         part = self.path(number) + (f".{secrets.token_hex(8)}.part" if although_claimed else ".part")
         if self.cache.disabled:
@@ -289,7 +308,7 @@ class CachedObject:
             try:
                 fd = os.open(part, WRITE | os.O_CREAT, 0o600)
             except FileNotFoundError:
-                if not self.cache.make_object(self._folder, self.url, self.version, self.size):
+                if not self.cache.make_object(self._folder, self.url, self.version, self.size, _behind(held)):
                     return None
                 continue
             except OSError as error:
@@ -401,9 +420,15 @@ class ChunkCache(DiskCache):
                 return True
         return False
 
-    def make_object(self, folder: str, url: str, version: str, size: int) -> bool:
-        """Create the folder of an object; return False if the cache cannot be written to."""
-        if not self.reserve(FOLDER_SIZE):
+    def make_object(self, folder: str, url: str, version: str, size: int, planned: int) -> bool:
+        """Create the folder of an object, which others may delete; return False if it is not taken.
+
+        Args:
+            folder: the folder.
+            url, version, size: of the object.
+            planned: as for `reserve`.
+        """
+        if not self.reserve(FOLDER_SIZE, planned=planned):
             return False
         try:
             with contextlib.suppress(FileExistsError):
@@ -413,6 +438,8 @@ class ChunkCache(DiskCache):
             Path(temporary).write_text(note)
             os.rename(temporary, folder + "/object")
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and self.folder.is_dir():
+                return True  # an eviction deleted the folder of the object, which had no chunks yet
             self.disable(error)
             return False
         return True

@@ -361,7 +361,7 @@ class DiskCache:
             size: number of bytes; with 0, nothing is evicted unless there is more than the capacity.
             fd: descriptor of the part that will have them, which gets its final length, so that others count it.
             length: that length.
-            planned: modification time of that part: chunks that are needed before it are not evicted for it.
+            planned: the modification time of chunks of a plan of which it evicts those that are needed later; 0: all.
 
         Raises:
             OSError: the folder cannot be used, or has no locks.
@@ -491,7 +491,7 @@ class DiskCache:
 
         Args:
             target: number of bytes.
-            planned: as in `reserve`.
+            planned: as for `reserve`.
             files: whether to evict copies and derived files, whose uses are unknown without locks.
         """
         entries, used = self._scan()
@@ -510,13 +510,13 @@ class DiskCache:
                     return False, 0
                 return order(entry.planned, entry.last_use)
 
-            last = order(planned, 0) if 0 < planned < PLANNED_BEFORE else (True, 0)
+            last = True, -planned
             keys = [key(entry) for entry in entries]
             for number in sorted(range(len(entries)), key=keys.__getitem__):
-                if used <= target or keys[number] > last:
+                if used <= target or keys[number] >= last:
                     break
                 entry = entries[number]
-                if (files or entry.kind == "chunk") and self._remove(entry):
+                if entry.kind != "part" and (files or entry.kind == "chunk") and self._remove(entry):
                     used -= entry.taken
         return used
 
@@ -557,7 +557,10 @@ class DiskCache:
             if note is not None:  # else a leftover of a killed process
                 facts = note.kind, note.url, note.version
             entries.append(_Entry(name, size, taken, 0, last_use, *facts))
+        names = os.listdir(self.folder)
         for kind in DERIVED:
+            if kind not in names:
+                continue
             derived, staged = _files(self.folder / kind)
             used += staged
             for name, (size, last_use) in derived.items():
@@ -572,7 +575,7 @@ class DiskCache:
                     )
                     last_use = folder.stat(follow_symlinks=False).st_mtime_ns
                     entries.append(_Entry(f"{kind}/{folder.name}", size, taken, 0, last_use))
-        for name in filter(_OBJECT.fullmatch, os.listdir(self.folder)):
+        for name in filter(_OBJECT.fullmatch, names):
             used += self._scan_object(name, entries)
         return entries, used + sum(entry.taken for entry in entries)
 
@@ -583,12 +586,14 @@ class DiskCache:
             match = _CHUNK.fullmatch(chunk.name)
             if match is None or (match[2] and _remove_chunk(chunk.path)):
                 continue
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 status = chunk.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    size, taken = status.st_size - TRAILER.size, taken_by(status.st_size) if status.st_size else 0
-                    times = status.st_mtime_ns, status.st_atime_ns
-                    entries.append(_Entry(f"{name}/{chunk.name}", size, taken, *times, "part" if match[2] else "chunk"))
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                size, taken = status.st_size - TRAILER.size, taken_by(status.st_size) if status.st_size else 0
+                times = status.st_mtime_ns, status.st_atime_ns
+                entries.append(_Entry(f"{name}/{chunk.name}", size, taken, *times, "part" if match[2] else "chunk"))
         return 0 if len(entries) == before and _remove_folder(self.folder / name) else FOLDER_SIZE
 
     def _described(self) -> Iterator[tuple[Cached, _Entries]]:

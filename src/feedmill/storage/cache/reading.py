@@ -95,12 +95,14 @@ class CachedSegment(Segment):
         while not self._open():
             if self.use.cache.disabled:
                 break
-            claims = [claim for claim in map(self.cached.claim, self._missing()) if claim]
+            claims = self._claims()
             if claims:
                 refused = self._fill(claims, flight)
                 if refused is not None:
                     return refused
                 continue
+            if not self.cached.may_be_claimed():
+                break
             now = time.monotonic()  # others are fetching them
             limit = limit or now + max(_WAIT, _WAIT_TIMES * fetcher().lane(self.store, self.size).quantile(0.95))
             if now >= limit or flight.dropped:
@@ -118,12 +120,15 @@ class CachedSegment(Segment):
         """Fetch the missing chunks although they are claimed, because their request hangs."""
         if self._open():
             return None
-        claims = [claim for number in self._missing() if (claim := self.cached.claim(number, although_claimed=True))]
+        claims = self._claims(although_claimed=True)
         refused = self._fill(claims, flight)
         return refused if refused is not None or self._open() else self._in_memory(flight)
 
-    def _missing(self) -> list[int]:
-        return [number for number, chunk in zip(self.numbers, self.chunks, strict=True) if chunk is None]
+    def _claims(self, *, although_claimed: bool = False) -> list[Claim]:
+        missing = [number for number, chunk in zip(self.numbers, self.chunks, strict=True) if chunk is None]
+        held = self.use.held
+        claims = [self.cached.claim(number, although_claimed=although_claimed, held=held) for number in missing]
+        return [claim for claim in claims if claim]
 
     def _fill(self, claims: Sequence[Claim], flight: Flight) -> Body | None:
         """Request claimed chunks, neighbors together, and put them.
@@ -141,7 +146,7 @@ class CachedSegment(Segment):
                     return self._in_memory(flight, begin, data)
                 for claim in group:
                     at = (claim.number - first) * size
-                    chunk = claim.put(view[at : at + size])
+                    chunk = claim.put(view[at : at + size], self.use.held)
                     self.use.count(self.cached.length(claim.number), kept=chunk is not None)
                     if chunk is None:
                         return self._in_memory(flight, begin, data)
@@ -152,16 +157,32 @@ class CachedSegment(Segment):
                 claim.drop()
 
     def _in_memory(self, flight: Flight, begin: int = 0, fetched: Body = b"") -> Body:
-        """Return the bytes of the segment; request those that are not among the bytes fetched from `begin` on."""
-        if not fetched:
-            return fetcher().request(self.store, self.key, self.begin, self.end, flight)
-        end = begin + len(fetched)
-        found = [memoryview(fetched)[max(0, self.begin - begin) : self.end - begin]]
-        if self.begin < begin:
-            found.insert(0, memoryview(fetcher().request(self.store, self.key, self.begin, begin, flight)))
-        if end < self.end:
-            found.append(memoryview(fetcher().request(self.store, self.key, end, self.end, flight)))
+        """Return the bytes of the segment: from those fetched from `begin` on, present chunks, and requests."""
+        view, behind, found, at = memoryview(fetched), begin + len(fetched), list[memoryview](), self.begin
+        while at < self.end:
+            if begin <= at < behind:
+                data = view[at - begin : self.end - begin]
+            else:
+                data = self._stored(at)
+                if not data:
+                    stops = [number * self.cached.chunk for number in self.numbers if self._chunk(number)]
+                    stops += [begin] if fetched else []
+                    end = min((stop for stop in stops if stop > at), default=self.end)
+                    data = memoryview(fetcher().request(self.store, self.key, at, end, flight))
+                    if len(data) < end - at:  # as in `_fill`
+                        return b"".join([*found, data])
+            found.append(data)
+            at += len(data)
         return found[0] if len(found) == 1 else b"".join(found)
+
+    def _stored(self, begin: int) -> memoryview:
+        """Return the bytes of a present chunk that begins there; none if it is absent."""
+        chunk = self.opened(begin // self.cached.chunk)
+        data = os.pread(chunk.fd, chunk.size, 0) if chunk and begin % self.cached.chunk == 0 else b""
+        return memoryview(data)
+
+    def _chunk(self, number: int) -> Chunk | None:
+        return self.chunks[number - self.numbers[0]]
 
     def cancel(self) -> None:
         super().cancel()
@@ -184,7 +205,7 @@ class CachedSegment(Segment):
 
     def opened(self, number: int) -> Chunk | None:
         """Return a chunk with a descriptor; None if it was evicted because it had none."""
-        chunk = self.chunks[number - self.numbers[0]]
+        chunk = self._chunk(number)
         return chunk and chunk.reopened()
 
     @property
@@ -279,13 +300,15 @@ class CacheUse:
 
     Attributes:
         scattered: whether the reader reads from anywhere in the objects, one range after the other.
+        held: last position of the plan whose bytes were requested: those that do not fit into the cache up to it are in
+            memory, as they would otherwise evict each other before they are read.
         fetched: number of bytes that were requested and cached.
         refused: number of bytes that the cache did not take.
     """
 
     def __init__(self, cache: ChunkCache, unit: Unit = "auto") -> None:
         self.cache, self.unit = cache, unit
-        self.scattered, self.fetched, self.refused = False, 0, 0
+        self.scattered, self.held, self.fetched, self.refused = False, 0, 0, 0
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}  # by URL of the store: objects that it will have
         self._known: dict[str, tuple[set[str], int]] = {}  # those that were opened, and their size together

@@ -150,6 +150,7 @@ class ReadAhead:
         if cached_objects is not None and uses is not None and self._use is not None and self._use.unit != "shard":
             now, later = (column[filled][order] for column in uses)
             self._uses.plan(cached_objects, low, high, now, later, steps <= last, last)
+            self._use.held = max(self._use.held, int(now[steps <= last].max(initial=0)))
         missing = ~self._extend(store, keys, low, high, steps)
         if not missing.any():
             return
