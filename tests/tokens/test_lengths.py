@@ -257,6 +257,8 @@ def test_bad_folders_and_datasets(data: str, tmp_path: Path) -> None:
         fm.lengths(data, processor=place, messages="txt", progress=False)
     with pytest.raises(fm.ConfigError, match="no rule of LlavaNextProcessor has this option"):
         fm.lengths(data, processor=place, processor_args={"do_fly": True}, progress=False)
+    with pytest.raises(fm.ConfigError, match="--measure uses no rules"):
+        fm.lengths(data, processor=place, measure=True, check=5, progress=False)
     with pytest.raises(fm.ConfigError, match="the chat template does not exist"):
         fm.lengths(data, processor=place, chat_template="nowhere.jinja", progress=False)
     other = Path(processor(tmp_path / "other", extra_special_tokens={}))

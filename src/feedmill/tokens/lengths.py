@@ -167,6 +167,12 @@ def lengths(options: Lengths) -> LengthsReport:
             kind="bad-option",
             fix="Pass one of them.",
         )
+    if options.measure and options.check is not None:
+        raise ConfigError(
+            "--check compares rules with the processor, and --measure uses no rules",
+            kind="bad-option",
+            fix="Pass one of them.",
+        )
     dataset = open_dataset(path, split=options.split, raw=True)
     whole = dataset.media_table()
     if whole is None:
@@ -197,7 +203,7 @@ def lengths(options: Lengths) -> LengthsReport:
             fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
             allow=None,
         )
-        chosen, unchecked = _to_check(found, table, options.check) if real and not options.measure else ([], 0)
+        chosen, unchecked = _to_check(found, table, options.check) if options.check else ([], 0)
         misses = [] if real is None else job.compare(real, chosen, found, options.progress)
     finally:
         job.close()
