@@ -195,6 +195,7 @@ def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
 
 OPEN_ONLY = {
     "url": "'path' of a source",
+    "steps": "under 'windows'",
     "raw": "samples of a recipe have their types",
     "trust": "an argument of Recipe.plan: a file may not trust itself",
     "files": "under 'windows'",
