@@ -35,7 +35,7 @@ def start(source: Path, out: Path, workers: int, numbered: bool = False) -> subp
     else:
         words += ["--to", "pbin,ds,megatron,dolma,vla-text", "--seq-len", "100", "--shard-sequences", "700"]
     program = (
-        "import feedmill.tokens.options as t; t.Tokenize.__init__.__kwdefaults__['unit_bytes'] = 40_000;"
+        "import feedmill.tokens.options as t; t.Tokenize.__dataclass_fields__['unit_bytes'].default = 40_000;"
         "import feedmill.tokens.job as n; n._FEW = 0;"
         "from feedmill.cli.app import main; main()"
     )

@@ -38,7 +38,7 @@ def start(folder: Path, out: str) -> subprocess.Popen[bytes]:
     words += ["--max_size", "150000", "--batch_size", "500"]
     program = (
         "import feedmill.tokens.job as j; j._FEW = 0; import feedmill.tokens.dolma_output as t;"
-        "t.GroupedOptions.__init__.__kwdefaults__['unit_bytes'] = 100_000;"
+        "t.GroupedOptions.__dataclass_fields__['unit_bytes'].default = 100_000;"
         "from feedmill.cli.app import main; main()"
     )
     command = [sys.executable, "-c", program, *words]
