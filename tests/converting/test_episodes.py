@@ -181,7 +181,7 @@ def test_claims_of_many_frames_are_an_error(tmp_path: Path) -> None:
 def test_the_source_is_not_the_output(robot: Path) -> None:
     before = contents(robot)
     for output in (robot, f"{robot}/", robot / "meta/.."):
-        with pytest.raises(ConfigError, match="the output is the LeRobot dataset itself"):
+        with pytest.raises(ConfigError, match="the output is the dataset itself"):
             write_windows(str(robot), str(output), Cut(), overwrite=True, progress=False)
     assert contents(robot) == before
 
@@ -191,7 +191,7 @@ def test_a_video_that_is_cut_off_or_missing_names_the_file(tmp_path: Path) -> No
     path = root / f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
     whole = path.read_bytes()
     path.write_bytes(whole[:-300])
-    with pytest.raises(DataError, match=r"episode_000001\.mp4: the video cannot be decoded") as error:
+    with pytest.raises(DataError, match=r"episode_000001\.mp4: the video cannot be read: the file is truncated") as error:
         write_windows(str(root), str(tmp_path / "w"), Cut(), workers=1, progress=False)
     assert "Copy it again" in str(error.value)
     path.unlink()
@@ -206,7 +206,7 @@ def test_invalid_input_is_an_error(robot: Path, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="are impossible"):
             Cut(*values)
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
-    with pytest.raises(ConfigError, match="not a LeRobot dataset but jsonl"):
+    with pytest.raises(ConfigError, match="expected episodes, such as a LeRobot dataset, found jsonl"):
         write_windows(str(tmp_path / "a.jsonl"), str(tmp_path / "o"), Cut(), progress=False)
 
 
