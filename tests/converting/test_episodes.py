@@ -191,7 +191,9 @@ def test_a_video_that_is_cut_off_or_missing_names_the_file(tmp_path: Path) -> No
     path = root / f"videos/chunk-000/{CAMERA}/episode_000001.mp4"
     whole = path.read_bytes()
     path.write_bytes(whole[:-300])
-    with pytest.raises(DataError, match=r"episode_000001\.mp4: the video cannot be read: the file is truncated") as error:
+    with pytest.raises(
+        DataError, match=r"episode_000001\.mp4: the video cannot be read: the file is truncated"
+    ) as error:
         write_windows(str(root), str(tmp_path / "w"), Cut(), workers=1, progress=False)
     assert "Copy it again" in str(error.value)
     path.unlink()

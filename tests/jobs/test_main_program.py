@@ -73,7 +73,7 @@ def test_a_rendezvous_outside_the_guard_fails_at_once(tmp_path: Path) -> None:
             work()
     """
     said = output(tmp_path, code, MASTER_ADDR="127.0.0.1")
-    assert said.startswith("unguarded-main") and "failed in line 17: KeyError: 'MASTER_ADDR'" in said, said
+    assert said.startswith("unguarded-main") and "failed in line 18: KeyError: 'MASTER_ADDR'" in said, said
 
 
 def test_a_program_that_takes_too_long_is_told_with_the_line(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_program_that_takes_too_long_is_told_with_the_line(tmp_path: Path) -> 
             assert time.monotonic() - begun < 60
     """
     said = output(tmp_path, code)
-    assert said.startswith("unguarded-main") and "was not finished after 1 s, in line 15" in said, said
+    assert said.startswith("unguarded-main") and "was not finished after 1 s, in line 16" in said, said
 
 
 @pytest.mark.parametrize("how", ["-c", "-"])

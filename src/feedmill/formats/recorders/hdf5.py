@@ -65,7 +65,7 @@ from feedmill.formats.recorders.tracks import (
 from feedmill.formats.rows import BlockCache
 from feedmill.storage import Store
 from feedmill.storage.codec import inflate
-from feedmill.storage.reasons import HEAD, unreadable
+from feedmill.storage.reasons import HEAD, copy_again, unreadable
 from feedmill.storage.window import Window
 
 SUFFIXES = (".hdf5", ".h5")
@@ -448,7 +448,7 @@ class _Finder:
                 file=self.where,
                 offset=begin,
                 kind="truncated",
-                fix="Copy it again.",
+                fix=copy_again(),
             )
 
     def _blobs(self, path: str, array: Any, facts: dict[str, Any], base: Any) -> tuple[int, Column] | None:
@@ -584,7 +584,7 @@ class _Finder:
                     file=self.where,
                     record=f"mask/{name}",
                     kind="bad-index",
-                    fix="Correct the list, or copy the file again.",
+                    fix=copy_again("the file", "correct the list"),
                 )
             out[name] = sorted({numbers[one] for one in listed})
         return out

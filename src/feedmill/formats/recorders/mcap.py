@@ -48,7 +48,7 @@ from feedmill.formats.rows import BlockCache
 from feedmill.storage import Store
 from feedmill.storage.codec import unzstd
 from feedmill.storage.limits import max_unpacked, too_large
-from feedmill.storage.reasons import HEAD, unreadable
+from feedmill.storage.reasons import HEAD, copy_again, unreadable
 
 SUFFIX = ".mcap"
 MAGIC = b"\x89MCAP0\r\n"
@@ -300,7 +300,7 @@ def _find(store: Store, path: str, size: int) -> Index:
             "the file is truncated: it has no footer, as its recording did not end",
             file=where,
             kind="truncated",
-            fix="Restore its summary with 'mcap recover', or copy it again.",
+            fix=copy_again(instead="restore its summary with 'mcap recover'"),
         )
     start, _, crc = struct.unpack_from("<QQI", end, len(end) - _FOOTER + 9)
     stop = size - _FOOTER
