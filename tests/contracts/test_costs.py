@@ -21,7 +21,7 @@ KNOWN = {
     "tokens": set(TOKENS),
     "bytes": {*TARS, *LINES, *TOKENS, "mds", "img2dataset-files"} - {"levanter"},  # its tokens are compressed
     "pixels": set(),
-    "frames": {"img2dataset-parquet"},
+    "frames": {"img2dataset-parquet", "zarr", "rlds"},  # the recordings have a camera
     "n": TABLES | LINES,
     "text": set(),
     "__index__": set(),
