@@ -89,7 +89,8 @@ def test_an_option_takes_the_same_kind_of_value_in_every_verb() -> None:
             kind = "flag" if option.is_flag else str(getattr(option.type, "name", option.type)).partition(" ")[0]
             kinds[name]["int" if kind.startswith("int") else {"path": "str"}.get(kind, kind)][:0] = [verb]
     differing = {name: dict(found) for name, found in kinds.items() if len(found) > 1 and name.startswith("--")}
-    assert set(differing) <= {"--threshold", "--workers"}, differing  # of neardedupe, of bench: several numbers
+    # several numbers: of neardedupe, of bench; a number of samples: of lengths
+    assert set(differing) <= {"--threshold", "--workers", "--check"}, differing
 
 
 @pytest.mark.parametrize("verb", sorted(WRITING))
