@@ -50,7 +50,7 @@ _NO_PICTURE_ENTRIES = frozenset(
     {b"tmcd", b"text", b"tx3g", b"stpp", b"wvtt", b"c608", b"c708", b"mett", b"metx", b"mebx", b"urim", b"gpmd",
      b"camm", b"rtmd", b"djmd", b"mp4s", b"rtp "}
 )  # fmt: skip
-"""Their sample entries: with one of a codec of pictures, FFmpeg takes them for video whatever the handler says."""
+"""Their sample entries: with one of a codec of pictures, FFmpeg takes them for video with any handler."""
 
 Read = Callable[[int, int], bytes]
 """Read bytes ``[begin, end)`` of the file."""
