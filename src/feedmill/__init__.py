@@ -70,6 +70,7 @@ _HOME = {
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.sample",
+    "SampleRow": "samples.rows",
     "SimilarityInterleavedSample": "samples.types",
     "SkipSample": "loading.failures",
     "Source": "formats.sample",
@@ -210,6 +211,7 @@ if TYPE_CHECKING:
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
+    from feedmill.samples.rows import SampleRow
     from feedmill.samples.targets import LossMask, Targets, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -280,6 +282,7 @@ __all__ = [
     "Recipe",
     "RepairReport",
     "Sample",
+    "SampleRow",
     "SimilarityInterleavedSample",
     "SkipSample",
     "Source",
