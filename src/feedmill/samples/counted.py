@@ -86,6 +86,15 @@ class CountedDataset(Dataset):
         """Return the tokens of each sample, int64[len]; 0 for those without a length."""
         return np.maximum(self.counts.tokens, 0).astype(np.int64)
 
+    def select(self, indices: Any) -> Dataset:
+        return self._over(self.dataset.select(indices))
+
+    def filter(self, function: Callable[[Any], Any], *, progress: bool = True) -> Dataset:
+        return self._over(self.dataset.filter(function, progress=progress))
+
+    def _over(self, dataset: Dataset) -> CountedDataset:
+        return CountedDataset(dataset, self.again(dataset), self.again)
+
     def read_keyed(self, indices: Indices) -> tuple[list[Any], list[str]]:
         """Return samples in bulk, as `read` does, and their keys."""
         raw = self.dataset.read_raw(indices)

@@ -153,8 +153,8 @@ def lengths(options: Lengths) -> LengthsReport:
     path = os.fspath(options.path)
     job = _job(open_dataset(path, split=options.split, raw=True), options)
     with job:
-        parts, found, refused = job.collected(options.progress)
         real = RealProcessor(os.fspath(options.processor), options.processor_args) if options.check else None
+        parts, found, refused = job.collected(options.progress)
         chosen, unchecked = _to_check(found, job.table, options.check) if options.check else ([], 0)
         misses = [] if real is None else job.compare(real, chosen, found, options.progress)
     counted = found[found >= 0]
