@@ -24,6 +24,7 @@ register(
         "mapped": "feedmill.samples.views.mapped",
         "filtered": "feedmill.samples.views.filtered",
         "selected": "feedmill.samples.views.selected",
+        "lengths_by": "feedmill.tokens.lengths.lengths_by",
         "to_arrow": "feedmill.samples.frames.to_arrow",
         "to_polars": "feedmill.samples.frames.to_polars",
         "to_pandas": "feedmill.samples.frames.to_pandas",
@@ -70,6 +71,7 @@ _HOME = {
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.sample",
+    "SampleRow": "samples.rows",
     "SimilarityInterleavedSample": "samples.types",
     "SkipSample": "loading.failures",
     "Source": "formats.sample",
@@ -210,6 +212,7 @@ if TYPE_CHECKING:
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
+    from feedmill.samples.rows import SampleRow
     from feedmill.samples.targets import LossMask, Targets, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -280,6 +283,7 @@ __all__ = [
     "Recipe",
     "RepairReport",
     "Sample",
+    "SampleRow",
     "SimilarityInterleavedSample",
     "SkipSample",
     "Source",
