@@ -10,8 +10,8 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - Sound and video: `avdecoder.py`, `avaudio.py`, `avmetadata.py`.
 - Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
   `stores.py`: files that samples refer to.
-- Token rows for training: `targets.py`, `fim.py`; packed rows of samples: `rows.py`. `token_rules/`: tokens of media by their size. `robotics/` and
-  `vla/`: samples of robots, and VLA Foundry's.
+- Token rows for training: `targets.py`, `fim.py`; packed rows of samples: `rows.py`. `token_rules/`: tokens of media
+  by their size. `robotics/` and `vla/`: samples of robots, and VLA Foundry's.
 - To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
   `sheet.py`, `text.py`, `chart.py`.
 """
