@@ -24,6 +24,7 @@ register(
         "mapped": "feedmill.samples.views.mapped",
         "filtered": "feedmill.samples.views.filtered",
         "selected": "feedmill.samples.views.selected",
+        "lengths_by": "feedmill.tokens.lengths.lengths_by",
         "to_arrow": "feedmill.samples.frames.to_arrow",
         "to_polars": "feedmill.samples.frames.to_polars",
         "to_pandas": "feedmill.samples.frames.to_pandas",

@@ -20,7 +20,8 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,12 +33,13 @@ from feedmill.documents.batch import BadDocument
 from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
 from feedmill.formats.arrays import read_arrays, write_arrays
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
+from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN
@@ -62,18 +64,6 @@ _NAMED = 5
 _NO_TEXT = "text: "
 Text = tuple[str | None, str]
 """The text of a sample, or None and why it has none."""
-
-
-class Refused(NamedTuple):
-    """Samples without a length, for one reason.
-
-    Attributes:
-        keys: of the first of them.
-    """
-
-    reason: str
-    samples: int
-    keys: list[str]
 
 
 class Miss(NamedTuple):
@@ -160,7 +150,61 @@ def lengths(options: Lengths) -> LengthsReport:
         MissingExtra: tokenizers or jinja2 is not installed; or transformers, to run the processor itself.
     """
     begun = time.monotonic()
-    path, folder = os.fspath(options.path), os.fspath(options.processor)
+    path = os.fspath(options.path)
+    job = _job(open_dataset(path, split=options.split, raw=True), options)
+    with job:
+        real = RealProcessor(os.fspath(options.processor), options.processor_args) if options.check else None
+        parts, found, refused = job.collected(options.progress)
+        chosen, unchecked = _to_check(found, job.table, options.check) if options.check else ([], 0)
+        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
+    counted = found[found >= 0]
+    return LengthsReport(
+        path=path,
+        processor=job.name,
+        folder=str(parts.store.root),
+        measured=options.measure,
+        samples=len(job.dataset),
+        counted=len(counted),
+        reused=parts.reused,
+        tokens=int(counted.sum(dtype=np.int64)),
+        shortest=int(counted.min()),
+        median=int(np.median(counted)),
+        longest=int(counted.max()),
+        longest_key=job.dataset.locate(int(found.argmax())).key,
+        refused=refused,
+        left_out=job.left_out,
+        defaults={} if job.rules is None else dict(job.rules.defaults),
+        checked=len(chosen),
+        misses=misses,
+        unchecked=unchecked,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: Any) -> CountedDataset:
+    """Return a dataset with the tokens of its samples; see `Dataset.lengths_by`."""
+    if dataset.lengths is not None or isinstance(dataset, CountedOnRead):
+        raise ConfigError(
+            f"lengths are counted for samples: the format {dataset.format} has tokens already",
+            file=dataset.url,
+            kind="unsupported",
+            fix="Remove 'lengths'.",
+        )
+    given = Lengths(dataset.url, processor=processor, **options)
+    again = partial(_counts, options=given)
+    return CountedDataset(dataset, again(dataset), again)
+
+
+def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
+    """Return the lengths of the samples, from the cache folder as far as they are there."""
+    with _job(dataset, options) as job:
+        _, found, refused = job.collected(options.progress)
+    return SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
+
+
+def _job(dataset: Dataset, options: Lengths) -> _Job:
+    """Return what counts the samples of a dataset. Raises as `lengths` does."""
+    path, folder = dataset.url, os.fspath(options.processor)
     if options.text is not None and (options.chat_template is not None or options.chat_template_args):
         raise ConfigError(
             "--chat-template is for conversations, and --text names a part of plain text",
@@ -173,7 +217,6 @@ def lengths(options: Lengths) -> LengthsReport:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    dataset = open_dataset(path, split=options.split, raw=True)
     whole = dataset.media_table()
     if whole is None:
         raise ConfigError(
@@ -187,47 +230,8 @@ def lengths(options: Lengths) -> LengthsReport:
     tokenizer = tokenizer_of(folder)
     if made is not None:
         _refuse_other_tokens(made, table, tokenizer)
-    real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
-    job = _Job(dataset, table, made, real if options.measure else None, tokenizer, options)
-    try:
-        store, parts, reused = job.all_parts(options.progress)
-        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
-        counted = found[found >= 0]
-        refused = _refused(parts, dataset)
-        refuse_empty(
-            len(counted),
-            len(dataset),
-            "sample",
-            file=path,
-            skipped={each.reason: each.samples for each in refused},
-            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
-            allow=None,
-        )
-        chosen, unchecked = _to_check(found, table, options.check) if options.check else ([], 0)
-        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
-    finally:
-        job.close()
-    return LengthsReport(
-        path=path,
-        processor=made.name if made is not None else real.name if real is not None else "",
-        folder=str(store.root),
-        measured=options.measure,
-        samples=len(dataset),
-        counted=len(counted),
-        reused=reused,
-        tokens=int(counted.sum(dtype=np.int64)),
-        shortest=int(counted.min()),
-        median=int(np.median(counted)),
-        longest=int(counted.max()),
-        longest_key=dataset.locate(int(found.argmax())).key,
-        refused=refused,
-        left_out=left_out,
-        defaults={} if made is None else dict(made.defaults),
-        checked=len(chosen),
-        misses=misses,
-        unchecked=unchecked,
-        seconds=time.monotonic() - begun,
-    )
+    real = RealProcessor(folder, options.processor_args) if options.measure else None
+    return _Job(dataset, table, made, real, tokenizer, options, left_out)
 
 
 def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
@@ -263,18 +267,19 @@ class _Texts:
     """Texts of samples, as the processor gets them.
 
     Attributes:
-        identity: all that determines them.
+        identity: all that determines them; `settings`: the same but for the date of today, which some templates write.
     """
 
     def __init__(self, dataset: Dataset, tokenizer: Tokenizer, options: Lengths) -> None:
         self._dataset, self._part = dataset, options.text if options.text is not None else options.messages
         self._reader: ChatReader | None = None
-        self.identity = f"text {self._part}"
+        self.identity = self.settings = f"text {self._part}"
         if options.text is None:
             name = None if options.chat_template is None else os.path.abspath(options.chat_template)
             spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
+            self.settings = f"messages {self._part} {replace(spec, today=None)}"
 
     def _form(self) -> str:
         """Return the form of the first conversation."""
@@ -353,6 +358,14 @@ class _Part(NamedTuple):
     reasons: list[str]
 
 
+class _Parts(NamedTuple):
+    """The parts of a dataset, the folder that has them, and how many samples an earlier run had counted."""
+
+    store: LocalStore
+    parts: list[_Part]
+    reused: int
+
+
 class _Job:
     """Counts the samples of a dataset, by rules or with the processor itself."""
 
@@ -364,8 +377,10 @@ class _Job:
         real: RealProcessor | None,
         tokenizer: Tokenizer,
         options: Lengths,
+        left_out: dict[str, int],
     ) -> None:
         self.dataset, self.table, self.rules, self.real, self.tokenizer = dataset, table, rules, real, tokenizer
+        self.left_out = left_out
         self.texts = _Texts(dataset, tokenizer, options)
         bos = special_tokens(tokenizer.path.parent).get("bos_token")
         self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
@@ -382,11 +397,53 @@ class _Job:
             "" if real is None else real.identity,
         )
         self._name = f"{FOLDER}/{hash_words(words)}"
+        files = real.identity if rules is None and real is not None else "" if rules is None else rules.digest
+        self.identity = {
+            "processor": f"{self.name} {hash_words([files])[:16]}",
+            "tokenizer": hash_words([tokenizer.hash, repr((tokenizer.around, tokenizer.settings, self._bos))])[:16],
+            "texts": hash_words([self.texts.settings])[:16],
+            "token rules": "none" if rules is None else hash_words([rules.identity])[:16],
+        }
 
-    def close(self) -> None:
+    @property
+    def name(self) -> str:
+        """Return the class of the processor."""
+        return self.rules.name if self.rules is not None else self.real.name if self.real is not None else ""
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self.texts.close()
 
-    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
+    def vision(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return patches and their squares by sample. Raises `ConfigError` if no rule says them."""
+        if self.rules is None:
+            raise ConfigError(
+                "the patches of a vision tower are not known of lengths that were measured",
+                file=self.dataset.url,
+                kind="unsupported",
+                fix="Limit the 'media' of a row in place of its 'patches', and balance by tokens or attention.",
+            )
+        return self.rules.vision(self.table)
+
+    def collected(self, progress: bool | None) -> tuple[_Parts, npt.NDArray[np.int32], list[Refused]]:
+        """Return the parts, the length of each sample, and those without. Raises `EmptyResult` if no sample has one."""
+        parts = self.all_parts(progress)
+        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts.parts)])
+        refused = _refused(parts.parts, self.dataset)
+        refuse_empty(
+            int((found >= 0).sum()),
+            len(self.dataset),
+            "sample",
+            file=self.dataset.url,
+            skipped={each.reason: each.samples for each in refused},
+            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
+            allow=None,
+        )
+        return parts, found, refused
+
+    def all_parts(self, progress: bool | None) -> _Parts:
         """Return the folder, its parts, and how many samples were counted before."""
         cache = disk_cache(cache_folder())
         store = LocalStore(cache_folder() / self._name)
@@ -410,7 +467,7 @@ class _Job:
                     reused += size
                     shown.done += size
                 parts.append(part)
-        return store, parts, reused
+        return _Parts(store, parts, reused)
 
     def length(self, text: str) -> int:
         """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
