@@ -20,6 +20,7 @@ from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
+from feedmill.samples.rows import SampleRow
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
@@ -31,13 +32,16 @@ def collate(samples: Sequence[Any]) -> Any:
     """Return a batch from a list of samples, in their order.
 
     `Sample`s, mappings and dataclasses become a dict from field name to column (a `Sample`'s key is the field
-    ``__key__``). Tuples become a tuple of columns, and other values a single column.
+    ``__key__``). Tuples become a tuple of columns, and other values a single column. Rows of samples (`SampleRow`) stay
+    a list.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
     if samples and all(type(sample) is Sample for sample in samples):
         return _parts(samples)
+    if samples and all(type(sample) is SampleRow for sample in samples):
+        return list(samples)
     records = [record for record in map(_fields, samples) if record is not None]
     if records and len(records) == len(samples):
         names = dict.fromkeys(name for record in records for name in record)

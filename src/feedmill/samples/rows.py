@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 
-@dataclass(frozen=True)
-class SampleRow:
-    """A row of a pack plan, as a list of samples.
+@dataclass(frozen=True, eq=False)
+class SampleRow(Sequence[Any]):
+    """A row of a pack plan: a sequence of samples.
 
     Attributes:
-        samples: the samples, in the order of the row: decoded as without packing. A document of token files is a dict
-            with its ``input_ids``, int64[tokens].
+        samples: the samples, in the order of the row: decoded as without packing. A document of token files, or a part
+            of one, is a dict with its ``input_ids``, int64[tokens], and ``loss_mask``, bool[tokens], if it has one.
         lengths: int32[n], tokens of each sample by its prediction, without padding.
         cu_seqlens: int32[n + 1], where each sample begins in the row, and where the last one ends. A place is `lengths`
             rounded up to the plan's `multiple`.
@@ -35,6 +36,10 @@ class SampleRow:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a sample, or the list of those of a slice."""
+        return self.samples[place]
 
     def __repr__(self) -> str:
         filled = int(self.cu_seqlens[-1])

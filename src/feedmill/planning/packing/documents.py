@@ -64,12 +64,16 @@ class Documents:
     def fingerprints(self) -> dict[str, str]:
         """Return what determines the order and the lengths of the documents."""
         words = zip(self.plan.names, self._hashes, strict=True)
-        own = {
+        return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}, **self.counted_by}
+
+    @property
+    def counted_by(self) -> dict[str, str]:
+        """Return what counts the samples of sources with lengths, such as ``processor of NAME``."""
+        return {
             f"{what} of {self.plan.names[number]}": word
             for number, dataset in self.samples.items()
             for what, word in dataset.counts.identity.items()
         }
-        return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}, **own}
 
     def lengths(self, positions: IntArray) -> IntArray:
         """Return the tokens of the documents at these positions, int64[n]."""

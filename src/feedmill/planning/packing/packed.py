@@ -157,11 +157,21 @@ class PackedPlan(Plan):
 
         Without it, another machine would have to read all documents before the row.
         """
+        counted = {"counted_by": self.counted_by} if self.whole else {}
         if not self.stream.counted_on_read or position == 0:
-            return super().bookmark(position)
+            return {**super().bookmark(position), **counted}
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
         number = int(self.map.segments.of_units(np.array([self.map.unit(row)]))[0])
-        return {**super().bookmark(position), "packing": [self._key(), number, self.map.segments.head(number).first]}
+        return {
+            **super().bookmark(position),
+            **counted,
+            "packing": [self._key(), number, self.map.segments.head(number).first],
+        }
+
+    @property
+    def counted_by(self) -> dict[str, str]:
+        """Return what counts the samples of sources with `lengths`, such as ``processor of NAME``."""
+        return self.stream.counted_by
 
     def use_landmark(self, state: Mapping[str, Any]) -> None:
         """Begin planning where the state of a loader says, if it is of the same rows."""
