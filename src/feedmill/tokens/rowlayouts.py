@@ -245,4 +245,4 @@ def joined(values: Sequence[Any]) -> Any:
 def _tensor(array: npt.NDArray[Any]) -> Any:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(array if array.flags.c_contiguous else array.copy())
