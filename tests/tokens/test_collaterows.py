@@ -142,7 +142,11 @@ def test_the_layout_of_megatron(processor: Any, batch: Any) -> None:
     made = fm.collate_rows(processor, "megatron")([row_of(SAMPLES, LENGTHS, 512, 16)])
     assert made["cu_seqlens_q"].tolist() == made["cu_seqlens_kv"].tolist() == [0, 39, 102, 158, 198]
     assert made["cu_seqlens_q_padded"].tolist() == made["cu_seqlens_kv_padded"].tolist() == [0, 48, 112, 176, 512]
-    assert made["max_seqlen_q"].shape == () and made["max_seqlen_q"].item() == made["max_seqlen_kv"].item() == 336 and made["total_tokens"] == 512
+    assert (
+        made["max_seqlen_q"].shape == ()
+        and made["max_seqlen_q"].item() == made["max_seqlen_kv"].item() == 336
+        and made["total_tokens"] == 512
+    )
     assert made["position_ids"][0].tolist() == [*range(48), *range(64), *range(64), *range(336)]
     labels = batch["labels"][0]
     assert made["labels"][0].tolist() == [*labels[1:].tolist(), -100]
