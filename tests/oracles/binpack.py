@@ -33,7 +33,14 @@ def best_fit_within(sizes: Int32s, capacity: int, demands: Int64s, limits: Int64
     least = [
         min((int(d) for d in row if d > 0), default=int(most) + 1) for row, most in zip(demands, limits, strict=True)
     ]
-    for now, item in enumerate(sorted(range(len(sizes)), key=lambda i: (-int(sizes[i]), i))):
+    ranks = []
+    for item, size in enumerate(sizes.tolist()):
+        share = max(-(-capacity * int(d) // int(most)) for d, most in zip(demands[:, item], limits, strict=True))
+        level, between = divmod(item * 0x9E3779B97F4A7C15 % 2**64 >> 48, 4096)
+        low, high = (round(4096 * 20 ** (n / 16)) for n in (level, level + 1))
+        factor = (low * (4096 - between) + high * between) // 4096
+        ranks.append(size if share <= size else min(share * factor // 4096, capacity))
+    for now, item in enumerate(sorted(range(len(sizes)), key=lambda i: (-ranks[i], i))):
         size, wanted = int(sizes[item]), demands[:, item].tolist()
         able = [b for b in range(len(rooms)) if rooms[b] >= size]
         spent = [b for b in able if any(rest < low for rest, low in zip(left[b], least, strict=True))]

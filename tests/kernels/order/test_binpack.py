@@ -70,7 +70,8 @@ def test_no_bin_takes_more_than_the_limit_of_a_demand(
 def test_a_bin_without_room_for_images_still_takes_text() -> None:
     sizes, images = np.array([50, 40, 30, 30, 20], np.int32), np.array([[2, 0, 1, 1, 0]])
     bins, count = best_fit_decreasing(sizes, 100, None, images, np.array([2]))
-    assert bins.tolist() == [0, 0, 1, 1, 1] and count == 2
+    # Images first: 50 fills the images of bin 0, and 30 and 30 those of bin 1. Then 40 fills bin 1, and 20 fits bin 0.
+    assert bins.tolist() == [0, 1, 1, 1, 0] and count == 2
     with pytest.raises(ValueError, match="demands must be in"):
         best_fit_decreasing(sizes, 100, None, images, np.array([1]))
 

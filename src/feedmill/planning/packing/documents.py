@@ -29,6 +29,7 @@ class Documents:
 
     Args:
         plan: its samples are the documents.
+        limited: what rows take a limited amount of besides tokens: ``media``, ``patches``.
 
     Attributes:
         length: number of documents, or None if the plan is endless.
@@ -40,7 +41,7 @@ class Documents:
         DataError: the lengths are invalid.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, limited: Sequence[str] = ()) -> None:
         self.plan = plan
         self.length = plan.length
         self._lengths: list[Callable[[IntArray], IntArray]] = []
@@ -57,7 +58,8 @@ class Documents:
             lengths = _known(name, dataset)
             self._lengths.append(lengths.__getitem__)
             if id(dataset) not in hashed:
-                hashed[id(dataset)] = _checked_hash(lengths, dataset)
+                needs = [self.needs(len(self._hashes), name) for name in limited if len(self._hashes) in self.samples]
+                hashed[id(dataset)] = _checked_hash(lengths, dataset, needs)
             self._hashes.append(hashed[id(dataset)])
 
     @cached_property
@@ -151,8 +153,10 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
     return lengths
 
 
-def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
+def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset, needs: Sequence[IntArray] = ()) -> str:
     digest = xxhash.xxh3_128()
+    for each in needs:
+        digest.update(np.ascontiguousarray(each, "<i8").data)
     for start in range(0, len(lengths), _HASHED):
         part = np.ascontiguousarray(lengths[start : start + _HASHED], "<i8")
         if int(part.min()) < 0:

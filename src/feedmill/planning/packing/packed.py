@@ -90,7 +90,7 @@ class PackedPlan(Plan):
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
-        self.stream = Documents(documents)
+        self.stream = Documents(documents, tuple(packing.limits))
         self.whole = whole_samples(self.stream, packing, where)
         folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
         self.map = self._map(folder)

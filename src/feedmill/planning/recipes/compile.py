@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, NotFound, did_you_mean, suggestion
+from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -455,8 +455,14 @@ class Walk:
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if member.lengths is not None and len(dataset):
             model = (self.file.model.lengths or {})[member.lengths]
-            with recipe_line(self.file, ("lengths", member.lengths)):
-                dataset = dataset.lengths_by(**model.options(self.file.base))
+            where = ("lengths", member.lengths)
+            try:
+                with recipe_line(self.file, where):
+                    dataset = dataset.lengths_by(**model.options(self.file.base))
+            except FeedmillError as error:
+                if error.file != self.file.where(where):  # the folder of the processor, or the dataset
+                    error.what = f"{error.what} (lengths of {self.file.where(where)})"
+                raise
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
