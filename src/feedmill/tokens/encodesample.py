@@ -307,7 +307,7 @@ class SampleEncoder:
                 fix="Update transformers, or use a processor of a class that has return_text_replacement_offsets.",
             )
         chars = np.asarray(made["offset_mapping"][0], np.int64).reshape(-1, 2)
-        replaced = list(places[0]) if places else []
+        replaced = [] if places is None or not len(places) else list(places[0])
         self._refuse_other_counts(rendered.text, replaced, given)
         learned = np.ones(len(ids), bool)
         if rendered.spans is not None:
