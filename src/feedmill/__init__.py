@@ -97,6 +97,7 @@ _HOME = {
     "bench": "loading.bench",
     "cache": "loading.caching",
     "check": "indexing.check",
+    "collate_rows": "tokens.collaterows",
     "convert": "converting.convert",
     "decode": "tokens.decode",
     "decontaminate": "curation.decontaminate.job",
@@ -230,6 +231,7 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
+    from feedmill.tokens.collaterows import collate_rows
     from feedmill.tokens.decode import decode
     from feedmill.tokens.index import index
     from feedmill.tokens.lengths import lengths
@@ -309,6 +311,7 @@ __all__ = [
     "bench",
     "cache",
     "check",
+    "collate_rows",
     "convert",
     "decode",
     "decontaminate",

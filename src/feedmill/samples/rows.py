@@ -23,6 +23,7 @@ class SampleRow(Sequence[Any]):
         seq_len: tokens of a full row; what follows ``cu_seqlens[-1]`` is padding.
         keys: the key of each sample.
         sources: the source of each sample, as the plan names it.
+        multiple: what the place of each sample is rounded up to.
     """
 
     samples: list[Any]
@@ -31,6 +32,7 @@ class SampleRow(Sequence[Any]):
     seq_len: int
     keys: list[str]
     sources: list[str]
+    multiple: int = 1
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -49,8 +49,8 @@ from feedmill.storage.folders import cache_folder
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
-from feedmill.tokens.realprocessor import RealProcessor
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
+from feedmill.tokens.tokenizer import Tokenizer
 
 logger = logging.getLogger("feedmill")
 
@@ -227,7 +227,7 @@ def _job(dataset: Dataset, options: Lengths) -> _Job:
         )
     table, left_out = _chosen(whole, options.media, path)
     made = None if options.measure else read_rules(folder, options.processor_args)
-    tokenizer = _tokenizer(folder)
+    tokenizer = tokenizer_of(folder)
     if made is not None:
         _refuse_other_tokens(made, table, tokenizer)
     real = RealProcessor(folder, options.processor_args) if options.measure else None
@@ -248,17 +248,6 @@ def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[
     keep = np.isin(table.part, [number for number, name in enumerate(table.parts) if name in asked])
     others = np.bincount(table.part[~keep], minlength=len(table.parts)).tolist()
     return table.where(keep), {name: count for name, count in zip(table.parts, others, strict=True) if count}
-
-
-def _tokenizer(folder: str) -> Tokenizer:
-    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
-        raise NotFound(
-            "the folder has no tokenizer.json, with which the processor's texts are counted",
-            file=folder,
-            kind="no-tokenizer",
-            fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
-        )
-    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
 
 
 def _refuse_other_tokens(made: ProcessorRules, table: MediaTable, tokenizer: Tokenizer) -> None:

@@ -325,6 +325,7 @@ class PackedPlan(Plan):
                 self.width,
                 keys[a:b],
                 sources[a:b],
+                self.packing.multiple,
             )
             for a, b in pairwise(bounds)
         ]
