@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,8 @@ from feedmill.samples.token_rules.rule import UNKNOWN
 from feedmill.storage import LocalStore
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
@@ -198,7 +201,8 @@ def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: A
 def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
     """Return the lengths of the samples, from the cache folder as far as they are there."""
     with _job(dataset, options) as job:
-        _, found, refused = job.collected(options.progress)
+        # Every worker process of a loader does this: what is there already is not worth a line.
+        _, found, refused = job.collected(options.progress if job.lacks_parts else False)
     return SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
 
 
@@ -452,15 +456,7 @@ class _Job:
             for number, size in _parts(len(self.dataset)):
                 part = _read(store, number, size)
                 if part is None:
-                    part = self._count(range(number * PART, number * PART + size), shown)
-                    try:
-                        _write(store, number, part)
-                    except (OSError, FeedmillError) as error:
-                        raise StorageError(
-                            f"the lengths cannot be kept: {error}",
-                            file=store.locate(_file(number)),
-                            fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
-                        ) from None
+                    part = self._counted(store, number, size, shown)
                     cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
                 else:
                     cache.hold_derived(self._name)
@@ -468,6 +464,31 @@ class _Job:
                     shown.done += size
                 parts.append(part)
         return _Parts(store, parts, reused)
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Return whether samples are not counted yet."""
+        store = LocalStore(cache_folder() / self._name)
+        return not all(store.exists(_file(number)) for number, _ in _parts(len(self.dataset)))
+
+    def _counted(self, store: LocalStore, number: int, size: int, shown: Progress) -> _Part:
+        """Count a part and write it. If several processes need it, one counts it and the others wait."""
+        try:
+            make_folder(os.fspath(store.root))
+            lock = FileLock(Path(store.root) / "count.lock", wait=True)
+        except (OSError, StorageError) as error:
+            raise _not_kept(error, store, number) from None
+        with lock:
+            part = _read(store, number, size)
+            if part is not None:
+                shown.done += size
+                return part
+            part = self._count(range(number * PART, number * PART + size), shown)
+            try:
+                _write(store, number, part)
+            except (OSError, FeedmillError) as error:
+                raise _not_kept(error, store, number) from None
+            return part
 
     def length(self, text: str) -> int:
         """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
@@ -631,6 +652,14 @@ def _write(store: LocalStore, number: int, part: _Part) -> None:
         "digest": np.frombuffer(_digest(part), np.uint8),
     }
     write_arrays(store, _file(number), arrays)
+
+
+def _not_kept(error: Exception, store: LocalStore, number: int) -> StorageError:
+    return StorageError(
+        f"the lengths cannot be kept: {error}",
+        file=store.locate(_file(number)),
+        fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+    )
 
 
 def _digest(part: _Part) -> bytes:
