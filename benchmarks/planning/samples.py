@@ -4,7 +4,7 @@
 
 The samples are a mixture with a long tail: captions, questions about pictures, pages, several pictures, and video (mean
 1,650 tokens, median 770), in rows of 16,384 tokens. Their lengths and media are drawn, as if the cache folder had them.
-The cost of a row is attention, 24,576 per token (a dense model of hidden size 4,096), and a vision tower's.
+The cost of a row is attention, 24,576 per token (a dense model of hidden size 2,048), and a vision tower's.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ def collate(samples: Sequence[Any]) -> Any:
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
     if samples and all(type(sample) is Sample for sample in samples):
-        return _parts(samples)
+        return _parts(samples, lambda _, values: column(values))
+    if samples and all(isinstance(sample, Sample) and hasattr(sample, "film") for sample in samples):  # rows
+        return _parts(samples, _named)
     if samples and all(type(sample) is SampleRow for sample in samples):
         return list(samples)
     records = [record for record in map(_fields, samples) if record is not None]
@@ -59,14 +61,14 @@ def collate(samples: Sequence[Any]) -> Any:
     return column(list(samples))
 
 
-def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
+def _parts(samples: Sequence[Sample], made: Callable[[str, list[Any]], Any]) -> dict[str, Any]:
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
     from feedmill.samples.types import parts_together
 
     for name in names:
         together = parts_together(samples, name)
-        columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
+        columns[name] = made(name, [sample.get(name) for sample in samples]) if together is None else together
     return columns
 
 

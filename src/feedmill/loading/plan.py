@@ -136,7 +136,7 @@ class PlannedByReading(Protocol):
 
 def yields_rows(plan: Any) -> bool:
     """Return whether a plan yields rows of samples (`feedmill.SampleRow`)."""
-    return bool(getattr(plan, "whole", ()))
+    return bool(getattr(plan, "of_samples", False))
 
 
 class _Completed:

@@ -162,7 +162,7 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeSamples:
-    """What is known of a source whose samples have lengths.
+    """Lengths and media of a source whose samples have lengths.
 
     Attributes:
         name: the source.
@@ -207,7 +207,7 @@ class PackedReport(Report):
         left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
             last window.
         media: of rows of samples, images, videos and sounds in a row on average, an expected value.
-        whole: what is known of sources whose samples have lengths, see `feedmill.planning.packing.whole`.
+        whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
     """
 
     documents: int | None

@@ -29,7 +29,7 @@ class Packing:
         pad: the padding token.
         rows: length of the plan in rows; None to use all documents.
         multiple: with samples that have `lengths`: each takes a place of its length rounded up to a multiple.
-        media, patches: at most so many images, videos and sounds in a row, and patches of the vision tower; None for
+        media, patches: most images, videos and sounds in a row, and most patches of the vision tower; None for
             any number.
         headroom: tokens of a row that stay free, for samples that are longer than their predicted length.
         refused: handling of samples without a length: ``error``, or ``drop``.

@@ -39,10 +39,10 @@ from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import CONCAT_VERSION, Packing
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
-from feedmill.planning.packing.whole import whole_samples
+from feedmill.planning.packing.whole import kept_samples, whole_samples
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport, held
+from feedmill.planning.report import PackedReport, WholeSamples, held
 from feedmill.planning.tree import render, tree_of
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
@@ -66,7 +66,7 @@ class PackedPlan(Plan):
         documents: the plan of documents.
         packing: how they become rows.
         width: tokens in a full row.
-        whole: what is known of the sources whose samples have `lengths`; rows are then of the type `SampleRow`.
+        of_samples: whether a source has `lengths`; rows are then of the type `SampleRow`.
 
     Raises:
         ConfigError: the lengths of a dataset are unknown, the documents have no tokens, or the plan is already packed.
@@ -91,7 +91,8 @@ class PackedPlan(Plan):
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
         self.stream = Documents(documents, tuple(packing.limits))
-        self.whole = whole_samples(self.stream, packing, where)
+        self._kept = kept_samples(self.stream, packing, where)
+        self.of_samples = bool(self._kept)
         folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
         self.map = self._map(folder)
         self.width = self.map.width
@@ -103,6 +104,11 @@ class PackedPlan(Plan):
         else:
             made = partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
         return (_at_landmark, (*made[:2], self._landmark)) if self._landmark else made
+
+    @cached_property
+    def whole(self) -> tuple[WholeSamples, ...]:
+        """The lengths and media of each source whose samples have `lengths`, and what is dropped of it."""
+        return whole_samples(self.stream, self._kept)
 
     @property
     def skip(self) -> Gaps | None:
@@ -157,7 +163,7 @@ class PackedPlan(Plan):
 
         Without it, another machine would have to read all documents before the row.
         """
-        counted = {"counted_by": self.counted_by} if self.whole else {}
+        counted = {"counted_by": self.counted_by} if self.of_samples else {}
         if not self.stream.counted_on_read or position == 0:
             return {**super().bookmark(position), **counted}
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
@@ -253,7 +259,7 @@ class PackedPlan(Plan):
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> Columns | None:
         """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if the last row can be shorter."""
-        if want == "fields" or self._shorter or self.whole:
+        if want == "fields" or self._shorter or self.of_samples:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         if isinstance(want, Shifted) and want.key == "input_ids":
@@ -275,7 +281,7 @@ class PackedPlan(Plan):
             DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
-        if self.whole:
+        if self.of_samples:
             return self._sample_rows(rows_at)
         columns, pieces = self._columns(rows_at), continued(self.sources, rows_at)
         columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)

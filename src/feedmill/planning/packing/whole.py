@@ -1,9 +1,9 @@
-"""Whole samples in rows: which of them no row can hold, and what is known of the others of a source."""
+"""Whole samples in rows: which of them no row can hold, and lengths and media of the others of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,23 @@ from feedmill.planning.report import Dropped, WholeSamples
 _NAMED = 5
 
 
-def whole_samples(documents: Documents, packing: Packing, where: str | None) -> tuple[WholeSamples, ...]:
-    """Return what is known of each source with lengths.
+class Kept(NamedTuple):
+    """The samples of a source that rows can hold.
+
+    Attributes:
+        start, stop: those of its subset.
+        kept: bool[stop - start]; None for all of them.
+        dropped: the others, by reason.
+    """
+
+    start: int
+    stop: int
+    kept: npt.NDArray[np.bool_] | None
+    dropped: tuple[Dropped, ...]
+
+
+def kept_samples(documents: Documents, packing: Packing, where: str | None) -> dict[int, Kept]:
+    """Return which samples rows can hold, by the number of each source with lengths.
 
     Raises:
         ConfigError: an option is for such sources, and there is none; a sample has no length, or no row can hold it,
@@ -32,7 +47,7 @@ def whole_samples(documents: Documents, packing: Packing, where: str | None) -> 
                 kind="bad-recipe",
                 fix="Declare 'lengths' and name them at a source, or remove the option.",
             )
-        return ()
+        return {}
     if packing.method == "concat":
         raise ConfigError(
             "windows cut samples with media anywhere",
@@ -41,20 +56,20 @@ def whole_samples(documents: Documents, packing: Packing, where: str | None) -> 
             fix="Use 'method: best_fit' for sources with 'lengths'.",
         )
     ranges = _ranges(documents.plan.node)
-    return tuple(_source(documents, packing, number, *ranges[number], where) for number in documents.samples)
+    return {number: _source(documents, packing, number, *ranges[number], where) for number in documents.samples}
 
 
-def _source(
-    documents: Documents, packing: Packing, number: int, start: int, stop: int, where: str | None
-) -> WholeSamples:
+def _source(documents: Documents, packing: Packing, number: int, start: int, stop: int, where: str | None) -> Kept:
     name, dataset = documents.plan.names[number], documents.samples[number]
-    counts = dataset.counts
-    tokens = counts.tokens[start:stop]
+    tokens = dataset.counts.tokens[start:stop]
+    limits = _limits(documents, packing, number, start, stop)
+    if int(tokens.min()) >= 0 and all(int(values.max()) <= most for _, values, most in limits):
+        return Kept(start, stop, None, ())
     kept = tokens >= 0
     dropped: list[Dropped] = []
     if not kept.all():
         dropped.append(_refused(name, len(tokens), int((~kept).sum()), documents, number, packing, where))
-    for reason, values, most in _limits(documents, packing, number, start, stop):
+    for reason, values, most in limits:
         over = kept & (values > most)
         if not over.any():
             continue
@@ -77,10 +92,21 @@ def _source(
             kind="too-few-samples",
             fix="Allow more in a row, or remove the source.",
         )
-    held, media = tokens[kept], counts.media[start:stop][kept]
-    processor = counts.identity["processor"].split()[0]
-    numbers = int(held.min()), int(np.median(held)), int(held.max()), float(media.mean()), int(media.max())
-    return WholeSamples(name, processor, len(tokens), len(held), *numbers, tuple(dropped))
+    return Kept(start, stop, kept, tuple(dropped))
+
+
+def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:
+    """Return lengths and media of each source that has lengths, and what is dropped of it."""
+    out = []
+    for number, (start, stop, kept, dropped) in found.items():
+        counts = documents.samples[number].counts
+        mine = slice(None) if kept is None else kept
+        held, media = counts.tokens[start:stop][mine], counts.media[start:stop][mine]
+        processor = counts.identity["processor"].split()[0]
+        numbers = int(held.min()), int(np.median(held)), int(held.max()), float(media.mean()), int(media.max())
+        name = documents.plan.names[number]
+        out.append(WholeSamples(name, processor, stop - start, len(held), *numbers, dropped))
+    return tuple(out)
 
 
 def _refused(

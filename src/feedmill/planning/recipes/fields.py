@@ -562,10 +562,10 @@ class PackModel(Strict):
     )
     pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="id of the padding token")
     rows: Count | None = Field(None, description="length of the plan in rows")
-    multiple: _Places | None = Field(None, description="samples with lengths: each takes a multiple of this many slots")
-    media: _Places | None = Field(None, description="samples with lengths: at most so many media in a row")
+    multiple: _Places | None = Field(None, description="samples with lengths: each takes a multiple of N slots")
+    media: _Places | None = Field(None, description="samples with lengths: at most N media in a row")
     patches: _Places | None = Field(
-        None, description="samples with lengths: at most so many patches of the vision tower in a row"
+        None, description="samples with lengths: at most N patches of the vision tower in a row"
     )
     headroom: Annotated[int, Field(ge=0, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="samples with lengths: tokens of a row that stay free"

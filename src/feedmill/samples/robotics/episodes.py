@@ -33,7 +33,7 @@ from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, no_ra
 from feedmill.formats.extents import Extents
 from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.rows import Lazy, RowSample, to_bytes
+from feedmill.formats.rows import PIXELS, Lazy, RowSample, to_bytes
 from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.samples.robotics import poses
 from feedmill.samples.robotics.scaling import METHODS, Scaling
@@ -666,11 +666,13 @@ class EpisodeSamples(Dataset):
             else:
                 axis = () if count == 1 else axes  # as windows of one frame
                 row[name] = np.zeros((*axis, *size, 3), np.uint8)
+                suffixes[name] = PIXELS
             row[name + PAD] = np.ones(axes, bool) if axes else np.True_
         elif not isinstance(size, int):
             own = {name: suffixes.pop(name)} if name in suffixes else {}
             make = partial(_resized, row[name], name, own, sample.key, sample._source, (size[0], size[1]))
             row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
+            suffixes[name] = PIXELS
             row.setdefault(name + PAD, np.False_)
 
     def summary(self, name: str, indices: npt.NDArray[np.int64] | range | None = None) -> Summary:
