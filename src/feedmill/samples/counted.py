@@ -169,6 +169,9 @@ class CountedDataset(Dataset):
     def media_table(self) -> MediaTable | None:
         return self.dataset.media_table()
 
+    def media_version(self) -> str | None:
+        return self.dataset.media_version()
+
     def _find_costs(self, by: str) -> Int64s | None:
         return self.dataset.costs(by)
 

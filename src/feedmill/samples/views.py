@@ -132,6 +132,9 @@ class SelectedDataset(Dataset):
         table = self.dataset.media_table()
         return None if table is None else table.select(self.numbers)
 
+    def media_version(self) -> str | None:
+        return self.dataset.media_version()
+
     def _find_costs(self, by: str) -> Int64s | None:
         costs = self.dataset.costs(by)
         return None if costs is None else costs[self.numbers]
