@@ -38,6 +38,22 @@ def _decode(path: Path, threads: int) -> Clips:
     yield from ordered_map(look, samples, workers=0 if threads == 1 else threads, in_flight=threads)
 
 
+def rows(path: str, seq_len: str) -> dict[str, float]:
+    """Load rows of samples that a plan has packed by the lengths in the cache folder."""
+    import feedmill as fm
+    from benchmarks.media.rows import timed_rows
+
+    room = int(seq_len)
+    recipe = Path(path).parent / f"rows_{room}.yaml"
+
+    def load() -> Iterator[list[int]]:
+        for (row,) in fm.Loader(fm.Recipe.load(recipe).plan(), batch_size=1, workers=0):
+            assert sum(len(sample.raw(name)) for sample in row for name in sample)
+            yield row.lengths.tolist()
+
+    return timed_rows(load, room)
+
+
 def frames(path: str, together: str) -> dict[str, float]:
     """Read frames as a LeRobot dataset does."""
     from feedmill.formats.avvideo import FrameRequest, Frames
