@@ -101,6 +101,9 @@ class DatasetView(Dataset):
     def samples_of_row(self, file: int, row: int) -> list[int]:
         return [at for number in self.dataset.samples_of_row(file, row) if (at := self.place_of(number)) is not None]
 
+    def media_version(self) -> str | None:
+        return self.dataset.media_version()
+
     def locate(self, index: int) -> Source:
         return self.dataset.locate(int(self.numbers_of([self._checked(index)])[0]))
 
