@@ -1,6 +1,7 @@
 """Images of LLaVA-OneVision: as of LLaVA-NeXT, and shrunk to a most; several images in a sample have one tile each.
 
-Source: ``LlavaOnevisionProcessor`` of transformers.
+A frame of a video is a tile, of which 2 x 2 patches are one token. Source: ``LlavaOnevisionProcessor`` and
+``LlavaOnevisionVideoProcessor`` of transformers.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.samples.token_rules.frames import Sampling
 from feedmill.samples.token_rules.llava_next import Grids, best_resolution, pinpoints, unpadded
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
 
 _GRIDS: Grids = tuple((384 * rows, 384 * columns) for rows in range(1, 7) for columns in range(1, 7))
 
@@ -20,6 +22,7 @@ class LlavaOnevisionImages(TokenRule):
     """Images of ``LlavaOnevisionProcessor``."""
 
     kind = "image"
+    classes = ("LlavaOnevisionImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image
@@ -55,3 +58,23 @@ class LlavaOnevisionImages(TokenRule):
         columns = np.where(large, columns // ratio, columns).astype(np.int64)
         alone = rows * columns + rows + self.tile
         return np.where(sizes.together > 1, self.tile + 1, alone) + self.extra
+
+
+class LlavaOnevisionVideos(TokenRule):
+    """Videos of ``LlavaOnevisionProcessor``."""
+
+    kind = "video"
+    classes = ("LlavaOnevisionVideoProcessor",)
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.video
+        assert given is not None
+        self.sampling = Sampling(given, samples=False)
+        self.patches = int(folder.processor.integer("num_image_tokens", None) ** 0.5)
+        self.placeholder = folder.token("video_token", "<video>")
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        return self.sampling.refusals(sizes)
+
+    def count(self, sizes: Sizes) -> Int64s:
+        return self.sampling.count(sizes) * (-(-self.patches // 2)) ** 2 + 1
