@@ -11,16 +11,20 @@ tokenizer, the template, the processor's files and options, and the rules with t
     reasons  uint8[m]   the reasons, as a JSON list
     digest   uint8[16]  xxh3-128 of the three
 
-A part is published when it is whole, so a killed run loses less than one. A damaged part is counted again.
+A part is published when it is whole, so a killed run loses only parts in progress. A damaged part is counted again.
+Parts are the units of engines. Those of a job array leave their results in the folder of ``--work`` for the run that
+finishes, which publishes them.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +39,13 @@ from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.base import Dataset
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Policy, Where, current
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
+from feedmill.jobs.results import kept_results
+from feedmill.jobs.run import run
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN
@@ -108,7 +116,6 @@ class LengthsReport(VerbReport):
         left_out: Parts with media that were not chosen -> number of media.
         defaults: Parameters that the processor's files lack -> the values that were used.
         checked: Samples that were compared with the processor itself, and `misses` among them.
-        unchecked: Samples with video or sound, which are not compared.
     """
 
     path: str
@@ -128,7 +135,6 @@ class LengthsReport(VerbReport):
     defaults: dict[str, Any]
     checked: int
     misses: list[Miss]
-    unchecked: int
     seconds: float
 
     @property
@@ -160,7 +166,7 @@ def lengths(options: Lengths) -> LengthsReport:
         MissingExtra: tokenizers or jinja2 is not installed; or transformers, to run the processor itself.
     """
     begun = time.monotonic()
-    path, folder = os.fspath(options.path), os.fspath(options.processor)
+    path = os.fspath(options.path)
     if options.text is not None and (options.chat_template is not None or options.chat_template_args):
         raise ConfigError(
             "--chat-template is for conversations, and --text names a part of plain text",
@@ -173,7 +179,7 @@ def lengths(options: Lengths) -> LengthsReport:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    dataset = open_dataset(path, split=options.split, raw=True)
+    dataset = _opened(options)
     whole = dataset.media_table()
     if whole is None:
         raise ConfigError(
@@ -183,13 +189,12 @@ def lengths(options: Lengths) -> LengthsReport:
             fix=f"Run 'feedmill prepare-media {path} --media-by-extension' first.",
         )
     table, left_out = _chosen(whole, options.media, path)
-    made = None if options.measure else read_rules(folder, options.processor_args)
-    tokenizer = _tokenizer(folder)
-    if made is not None:
-        _refuse_other_tokens(made, table, tokenizer)
-    real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
-    job = _Job(dataset, table, made, real if options.measure else None, tokenizer, options)
+    counter = _Counter(dataset, options)
+    made = counter.rules
     try:
+        if made is not None:
+            _refuse_other_tokens(made, table, counter.tokenizer)
+        job = _Job(counter, table, options)
         store, parts, reused = job.all_parts(options.progress)
         found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
         counted = found[found >= 0]
@@ -203,10 +208,11 @@ def lengths(options: Lengths) -> LengthsReport:
             fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
             allow=None,
         )
-        chosen, unchecked = _to_check(found, table, options.check) if options.check else ([], 0)
-        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
+        chosen = _to_check(found, table, options.check) if options.check else []
+        misses = job.compare(chosen, found, options.progress) if chosen else []
     finally:
-        job.close()
+        counter.close()
+    real = counter.real
     return LengthsReport(
         path=path,
         processor=made.name if made is not None else real.name if real is not None else "",
@@ -225,9 +231,12 @@ def lengths(options: Lengths) -> LengthsReport:
         defaults={} if made is None else dict(made.defaults),
         checked=len(chosen),
         misses=misses,
-        unchecked=unchecked,
         seconds=time.monotonic() - begun,
     )
+
+
+def _opened(options: Lengths) -> Dataset:
+    return open_dataset(os.fspath(options.path), split=options.split, raw=True)
 
 
 def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
@@ -364,95 +373,77 @@ class _Part(NamedTuple):
     reasons: list[str]
 
 
-class _Job:
-    """Counts the samples of a dataset, by rules or with the processor itself."""
+class _Counter:
+    """Counts samples, by rules or with the processor itself.
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        table: MediaTable,
-        rules: ProcessorRules | None,
-        real: RealProcessor | None,
-        tokenizer: Tokenizer,
-        options: Lengths,
-    ) -> None:
-        self.dataset, self.table, self.rules, self.real, self.tokenizer = dataset, table, rules, real, tokenizer
-        self.texts = _Texts(dataset, tokenizer, options)
-        bos = special_tokens(tokenizer.path.parent).get("bos_token")
+    Args:
+        dataset: with all samples.
+        options: of the run.
+
+    Attributes:
+        rules: of the processor; None if it is run itself.
+        real: the processor itself, if it is needed.
+        tokenizer: of the processor.
+        identity: all that determines counts, besides the dataset.
+    """
+
+    def __init__(self, dataset: Dataset, options: Lengths) -> None:
+        folder = os.fspath(options.processor)
+        self.dataset = dataset
+        self.rules = None if options.measure else read_rules(folder, options.processor_args)
+        self.tokenizer = _tokenizer(folder)
+        self.real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
+        self.texts = _Texts(dataset, self.tokenizer, options)
+        self._special = special_tokens(self.tokenizer.path.parent)
+        bos = self._special.get("bos_token")
         self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
-        words = (
-            str(_VERSION),
-            dataset.fingerprint(),
-            str(dataset.split),
-            str(len(dataset)),
-            table.digest,
-            tokenizer.hash,
-            repr((tokenizer.around, tokenizer.settings, self._bos)),
+        self.identity = (
+            self.tokenizer.hash,
+            repr((self.tokenizer.around, self.tokenizer.settings, self._bos)),
             self.texts.identity,
-            "" if rules is None else f"{rules.digest} {rules.identity}",
-            "" if real is None else real.identity,
+            "" if self.rules is None else f"{self.rules.digest} {self.rules.identity}",
+            self.real.identity if options.measure and self.real is not None else "",
         )
-        self._name = f"{FOLDER}/{hash_words(words)}"
 
     def close(self) -> None:
         self.texts.close()
 
-    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
-        """Return the folder, its parts, and how many samples were counted before."""
-        cache = disk_cache(cache_folder())
-        store = LocalStore(cache_folder() / self._name)
-        parts, reused = [], 0
-        with Progress("counting tokens", len(self.dataset), "samples", progress) as shown:
-            for number, size in _parts(len(self.dataset)):
-                part = _read(store, number, size)
-                if part is None:
-                    part = self._count(range(number * PART, number * PART + size), shown)
-                    try:
-                        _write(store, number, part)
-                    except (OSError, FeedmillError) as error:
-                        raise StorageError(
-                            f"the lengths cannot be kept: {error}",
-                            file=store.locate(_file(number)),
-                            fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
-                        ) from None
-                    cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
-                else:
-                    cache.hold_derived(self._name)
-                    reused += size
-                    shown.done += size
-                parts.append(part)
-        return store, parts, reused
-
-    def length(self, text: str) -> int:
+    def _length(self, text: str, written: str) -> int:
         """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
-        self.tokenizer.template = not self.written_bos(text)
-        return len(self.tokenizer.encode([text]).ids)
+        assert self.rules is not None
+        self.tokenizer.template = not self._written_bos(written)
+        return len(self.tokenizer.encode([self.rules.prepared(text, self._special)]).ids)
 
-    def written_bos(self, text: str) -> bool:
+    def _written_bos(self, text: str) -> bool:
         return self._bos is not None and text.startswith(self._bos)
 
     def _plain(self, text: str) -> int:
         self.tokenizer.template = False
         return len(self.tokenizer.encode([text]).ids)
 
-    def _count(self, numbers: range, shown: Progress) -> _Part:
-        table = self.table.select(np.arange(numbers.start, numbers.stop))
+    def count(self, item: _Item, step: Callable[[], None] = lambda: None) -> _Part:
+        """Return the lengths of consecutive samples; `step` is called after each."""
         without: dict[int, str] = {}
+        last = ""
 
         def texts() -> Iterator[str]:
-            for start in range(numbers.start, numbers.stop, _AT_ONCE):
-                batch = range(start, min(start + _AT_ONCE, numbers.stop))
+            nonlocal last
+            for start in range(item.start, item.stop, _AT_ONCE):
+                batch = range(start, min(start + _AT_ONCE, item.stop))
                 for number, (text, reason) in zip(batch, self.texts.of(batch), strict=True):
                     if text is None:
-                        without[number - numbers.start] = _NO_TEXT + reason
-                    yield text or ""
-                    shown.done += 1
+                        without[number - item.start] = _NO_TEXT + reason
+                    last = text or ""
+                    yield last
+                    step()
 
         if self.rules is not None:
-            found, refused = self.rules.lengths(texts(), table, self.length, self._plain)
+            # A rule counts each text, as it expanded it, before it takes the next.
+            length = lambda text: self._length(text, last)  # noqa: E731
+            found, refused = self.rules.lengths(texts(), item.table, length, self._plain)
             reason_of = {int(each): reason for reason, rows in reversed(refused.items()) for each in rows}
         else:
-            found, reason_of = self._measured(numbers, list(texts()), without)
+            found, reason_of = self._measured(item, texts(), without)
         reason_of |= without  # a text that is not there fits no media, either
         found = found.copy()
         why = np.full(len(found), -1, np.int32)
@@ -463,77 +454,200 @@ class _Job:
         return _Part(found, why, list(reasons))
 
     def _measured(
-        self, numbers: range, texts: Sequence[str], without: Mapping[int, str]
+        self, item: _Item, texts: Iterator[str], without: Mapping[int, str]
     ) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
-        assert self.real is not None
-        out, reason_of = np.full(len(texts), UNKNOWN, np.int32), {}
-        visual = _only_images(self.table)
+        out, reason_of = np.full(item.stop - item.start, UNKNOWN, np.int32), {}
         for number, text in enumerate(texts):
             if number in without:
                 continue
-            if not visual[numbers[number]]:
-                reason_of[number] = "video and sound are not measured"
-                continue
             try:
-                out[number] = self._real(self.real, numbers[number], text)
+                out[number] = self.run_processor(item.start + number, text, item.table, number)
             except DataError as error:
                 reason_of[number] = error.what
         return out, reason_of
 
-    def _real(self, real: RealProcessor, number: int, text: str) -> int:
-        """Return the tokens that the processor makes of a sample. Raises `DataError` if it refuses the sample."""
-        rows = slice(*self.table.offsets[number : number + 2].tolist())
-        names = [self.table.parts[part] for part in self.table.part[rows].tolist()]
-        (sample,) = self.dataset.read_raw([number])
-        return real.count(text, [bytes(sample.raw(name)) for name in names], special=not self.written_bos(text))
+    def run_processor(self, number: int, text: str, table: MediaTable, row: int) -> int:
+        """Return the tokens that the processor makes of a sample. Raises `DataError` if it refuses the sample.
 
-    def compare(
-        self, real: RealProcessor, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None
-    ) -> list[Miss]:
+        Args:
+            number: of the sample.
+            text: of it.
+            table: with the media of the sample, which is number `row` there.
+        """
+        assert self.real is not None
+        rows = slice(*table.offsets[row : row + 2].tolist())
+        kinds = [KINDS[kind] for kind in table.kind[rows].tolist()]
+        names = [table.parts[part] for part in table.part[rows].tolist()]
+        (sample,) = self.dataset.read_raw([number])
+        media = [(kind, bytes(sample.raw(name))) for kind, name in zip(kinds, names, strict=True)]
+        return self.real.count(text, media, special=not self._written_bos(text))
+
+
+class _Item(NamedTuple):
+    """A part: consecutive samples with their media."""
+
+    number: int
+    start: int
+    stop: int
+    table: MediaTable
+
+    def __str__(self) -> str:
+        return f"samples {self.start:,} to {self.stop:,}"
+
+
+class _Remote:
+    """The counter of a worker, which opens it from the options.
+
+    Args:
+        options: of the run.
+        counter: that of this process.
+    """
+
+    def __init__(self, options: Lengths, counter: _Counter | None = None) -> None:
+        self.options, self._counter = options, counter
+
+    def __reduce__(self) -> tuple[type[_Remote], tuple[Lengths]]:
+        return _Remote, (self.options,)
+
+    def count(self, item: _Item) -> _Part:
+        if self._counter is None:
+            self._counter = _Counter(_opened(self.options), self.options)
+        return self._counter.count(item)
+
+
+def _count_part(remote: _Remote, item: _Item) -> tuple[int, _Part]:
+    return item.number, remote.count(item)
+
+
+class _Job:
+    """The parts of a dataset: those that were counted before are read, and the others counted."""
+
+    def __init__(self, counter: _Counter, table: MediaTable, options: Lengths) -> None:
+        self.counter, self.table, self.options = counter, table, options
+        self.dataset = dataset = counter.dataset
+        words = (
+            str(_VERSION),
+            dataset.fingerprint(),
+            str(dataset.split),
+            str(len(dataset)),
+            table.digest,
+            *counter.identity,
+        )
+        self._key = hash_words(words)
+        self._name = f"{FOLDER}/{self._key}"
+
+    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
+        """Return the folder, its parts, and how many samples were counted before."""
+        cache = disk_cache(cache_folder())
+        store = LocalStore(cache_folder() / self._name)
+        every = _parts(len(self.dataset))
+        parts = {number: part for number, size in every if (part := _read(store, number, size)) is not None}
+        cache.hold_derived(self._name)
+        todo = [number for number, _ in every if number not in parts]
+        reused = sum(size for number, size in every if number in parts)
+
+        def keep(number: int, part: _Part) -> None:
+            parts[number] = part
+            try:
+                _write(store, number, part)
+            except (OSError, FeedmillError) as error:
+                raise StorageError(
+                    f"the lengths cannot be kept: {error}",
+                    file=store.locate(_file(number)),
+                    fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+                ) from None
+            cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
+
+        with Progress("counting tokens", len(self.dataset), "samples", progress) as shown:
+            shown.advance(reused)
+            self._count(todo, shown, keep)
+        return store, [parts[number] for number, _ in every], reused
+
+    def _count(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
+        items = (self._item(number) for number in todo)
+        if current() is not None:
+            self._on_engine(todo, shown, keep)
+        elif len(todo) < 2 or (self.options.workers or available_cores()) == 1:
+            for item in items:
+                keep(item.number, self.counter.count(item, functools.partial(shown.advance, 1)))
+        else:
+            shown.of_sizes([self._size(number) for number in todo])
+            with closing(self._run(items, shown)) as results:
+                for number, part in results:
+                    keep(number, part)
+
+    def _on_engine(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
+        """Count on an engine. Parts of a job array leave their results for the run that finishes."""
+        with kept_results("lengths", self._key) as work:
+            units = None if work is None else work.units
+            known = {int(name): data for name, data in ({} if units is None else units.read()).items()}
+            for number in known.keys() & set(todo):
+                keep(number, _decoded_part(known[number]))
+                shown.advance(self._size(number))
+            left = [number for number in todo if number not in known]
+
+            def record(found: tuple[int, _Part]) -> None:
+                if units is not None:
+                    units.add(str(found[0]), _encoded_part(found[1]))
+
+            place = None if work is None else work.scratch
+            where = Where("counting", self._key, place, numbers=left, record=record, lasting=work is not None)
+            shown.of_sizes([self._size(number) for number in left])
+            with closing(self._run((self._item(number) for number in left), shown, where)) as results:
+                for number, part in results:
+                    keep(number, part)
+
+    def _run(self, items: Iterator[_Item], shown: Progress, where: Where | None = None) -> Any:
+        # Workers compare nothing, so they need no processor for that.
+        policy = Policy(shared=_Remote(replace(self.options, check=None), self.counter))
+        workers = self.options.workers
+        return run(_count_part, items, workers=workers, progress=shown, preload=(__name__,), policy=policy, where=where)
+
+    def _size(self, number: int) -> int:
+        return min(PART, len(self.dataset) - number * PART)
+
+    def _item(self, number: int) -> _Item:
+        start, stop = number * PART, number * PART + self._size(number)
+        return _Item(number, start, stop, self.table.select(np.arange(start, stop)))
+
+    def compare(self, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None) -> list[Miss]:
         """Return the chosen samples of which the processor makes another number of tokens than `found`."""
         misses = []
         with Progress("comparing with the processor", len(chosen), "samples", progress) as shown:
             for number in chosen:
-                ((text, _),) = self.texts.of([number])
+                ((text, _),) = self.counter.texts.of([number])
                 predicted, error = int(found[number]), ""
                 made: int | None = None
                 try:
-                    made = self._real(real, number, text or "")
+                    made = self.counter.run_processor(number, text or "", self.table, number)
                 except DataError as raised:
                     error = raised.what
                 if made != predicted:
                     misses.append(Miss(self.dataset.locate(number).key, number, predicted, made, error))
-                shown.done += 1
+                shown.advance(1)
         return misses
 
 
-def _only_images(table: MediaTable) -> npt.NDArray[np.bool_]:
-    """Return which samples have no media but images, bool[samples]."""
-    out = np.ones(len(table.offsets) - 1, bool)
-    out[table.sample[table.kind != KINDS.index("image")]] = False
-    return out
+def _to_check(found: npt.NDArray[np.int32], table: MediaTable, most: int) -> list[int]:
+    """Return at most `most` samples, extremes first.
 
-
-def _to_check(found: npt.NDArray[np.int32], table: MediaTable, most: int | None) -> tuple[list[int], int]:
-    """Return at most `most` samples, extremes first, and how many cannot be compared: those with video or sound.
-
-    Extremes: the longest and shortest, the most media, the thinnest, the largest and the smallest image. Half of the
-    samples are these; the others are drawn, always the same.
+    Extremes: the longest and shortest, the most media, the thinnest, the largest and the smallest picture, the most
+    frames and the longest sound. Half of the samples are these; the others are drawn, always the same.
     """
-    there, images = found >= 0, _only_images(table)
-    able = np.flatnonzero(there & images)
+    able = np.flatnonzero(found >= 0)
     width, height = (np.maximum(side, 1) for side in table.upright)
     ranks: list[npt.NDArray[Any]] = [-found.astype(np.int64), found, -np.diff(table.offsets)]
-    for each in (np.maximum(width, height) / np.minimum(width, height), width * height, -width * height):
+    thin = np.maximum(width, height) / np.minimum(width, height)
+    for each in (thin, width * height, -width * height, table.frames, table.samples):
         worst = np.full(len(found), -np.inf)
         np.maximum.at(worst, table.sample, each.astype(np.float64))
         ranks.append(-worst)
-    count = min(most or 0, len(able))
+    count = min(most, len(able))
     orders = np.stack([able[np.argsort(rank[able], kind="stable")[:count]] for rank in ranks], axis=1)
     extremes = list(dict.fromkeys(orders.reshape(-1).tolist()))[: -(-count // 2)]
     others = np.setdiff1d(able, extremes)
     drawn = np.random.default_rng(0).permutation(others)[: count - len(extremes)]
-    return [*extremes, *drawn.tolist()], int((there & ~images).sum())
+    return [*extremes, *drawn.tolist()]
 
 
 def _refused(parts: Sequence[_Part], dataset: Dataset) -> list[Refused]:
@@ -585,6 +699,15 @@ def _write(store: LocalStore, number: int, part: _Part) -> None:
         "digest": np.frombuffer(_digest(part), np.uint8),
     }
     write_arrays(store, _file(number), arrays)
+
+
+def _encoded_part(part: _Part) -> bytes:
+    return orjson.dumps([part.lengths.tolist(), part.why.tolist(), part.reasons])
+
+
+def _decoded_part(data: bytes) -> _Part:
+    lengths, why, reasons = orjson.loads(data)
+    return _Part(np.array(lengths, np.int32), np.array(why, np.int32), reasons)
 
 
 def _digest(part: _Part) -> bytes:
