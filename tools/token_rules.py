@@ -19,13 +19,12 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from feedmill.formats.mediatable import table_of
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN, Sizes
 
@@ -502,8 +501,10 @@ def opened(given: dict[str, Any], folder: Path, *, pixels: bool = False) -> tupl
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ"]  # a pair of newlines is one token, as in many models
-    inner = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, [("Ċ", "Ċ")]))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("Ċ", "Ċ"), ("1", "2"), ("Ġ", "a"), ("Ġ", "s"), ("e", "e"), ("y", "y"), ("x", "Ċ"), (":", "Ġ")]
+    tokens = [*letters, *("".join(pair) for pair in merges)]  # a pair of newlines is one token, as in many models
+    inner = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     marks = ["<fake_token_around_image>", "<image>", "<global-img>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
     marks += [f"<row_{row}_col_{column}>" for row in range(1, 13) for column in range(1, 13)]
@@ -511,7 +512,8 @@ def opened(given: dict[str, Any], folder: Path, *, pixels: bool = False) -> tupl
     marks += ["<|tile_x_separator|>", "<|tile_y_separator|>", "<|begin_of_image|>", "<|end_of_image|>"]
     marks += [f"<{name}>" for name in ("im_patch", "im_col", "im_start", "im_end", "im_low", "low_res_im_start")]
     marks += ["<frame_start>", "<frame_end>", "<|python_tag|>"]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, extra_special_tokens=given["tokens"], pad_token="<pad>")  # noqa: S106
+    special = {"pad_token": "<pad>", "bos_token": "<s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, extra_special_tokens=given["tokens"], **special)
     tokenizer.add_special_tokens({"additional_special_tokens": marks})
     kind, made = given["kind"], load(given["processor"])
     part = load(given["part"]).from_pretrained(folder)
@@ -593,7 +595,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="FAMILY", help=f"by default all: {', '.join(FAMILIES)}")
     parser.add_argument("--sizes", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on texts with 0 to 3 images")
+    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on samples of text and images")
     parser.add_argument("--pixels", action="store_true", help="run on real pixels, at most 1,000 a side; slow")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -683,45 +685,66 @@ def compare(name: str, count: int, seed: int, write: bool, pixels: bool) -> int:
 
 
 def whole(name: str, count: int, seed: int) -> int:
-    """Run a whole processor on texts with images, also beside newlines, and return how many lengths differ."""
-    import torch
+    """Compare the lengths of samples of text and 0 to 3 media with the whole processor; return how many differ.
+
+    The processor is saved as a checkpoint's, with a tokenizer of bytes and some pairs of them, and samples are written
+    to shards: this is what ``feedmill lengths --check`` does.
+    """
+    import feedmill as fm
+    from feedmill.samples.media import MediaFilter
 
     given, draw = FAMILIES[name], np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        folder = Path(place, "files")
+        folder.mkdir()
         for file, content in files_of(given).items():
             (folder / file).write_text(json.dumps(content))
-        rules = read_rules(place, given["options"])
         _, processor = opened(given, folder)
+        checkpoint = Path(place, "checkpoint")
+        processor.save_pretrained(checkpoint)
+        mark = read_rules(str(folder), given["options"]).rules["image"].placeholder
         images = draw.integers(0, 4, count)
-        sizes = random_sizes("image", int(images.sum()) + 20, seed, 64, 900, 8)
-        offsets = np.concatenate([[0], np.cumsum(images)])
-        height, width = sizes.height[20 : offsets[-1] + 20], sizes.width[20 : offsets[-1] + 20]
-        columns = np.full((len(height), 7), np.nan)
-        columns[:, 0], columns[:, 1] = width, height
-        numbers = np.repeat(np.arange(count), images)
-        table = table_of(numbers, ["jpg"] * len(height), np.zeros(len(height), np.uint8), columns, count)
-        mark, texts, real = rules.rules["image"].placeholder, [], []
-        for number in range(count):
-            edges = [str(draw.choice([" see ", "\n", "\n\n", "", "x\n"])) for _ in range(int(images[number]) + 1)]
-            texts.append("question" + mark.join(edges) + "answer" + "y" * int(draw.integers(1, 40)))
-            start, stop = offsets[number], offsets[number + 1]
-            pictures = [
-                torch.zeros(1, 1, 1, dtype=torch.uint8).expand(3, *size)
-                for size in zip(height[start:stop].tolist(), width[start:stop].tolist(), strict=True)
-            ]
-            media = {"images": [pictures], "do_rescale": False, "do_normalize": False} if pictures else {}
-            made = processor(text=[texts[-1]], **media, **(given["options"] if pictures else {}))
-            real.append(len(made["input_ids"][0]))
+        sizes = random_sizes("image", int(images.sum()), seed + 1, 12, 800)
+        usual = np.setdiff1d(np.arange(len(sizes)), np.flatnonzero(np.maximum(sizes.height, sizes.width) > 4000))
+        shapes = iter(zip(sizes.height[usual].tolist(), sizes.width[usual].tolist(), strict=True))
+        edges = [" see ", "\n", "\n\n", "", "x\n", "1", "12", " a"]
 
-        def tokens(text: str) -> int:
-            return len(processor.tokenizer(text)["input_ids"])
+        def samples() -> Iterator[dict[str, Any]]:
+            for number in range(count):
+                shown = [next(shapes, (64, 64)) for _ in range(int(images[number]))]
+                between = [str(draw.choice(edges)) for _ in range(len(shown) + 1)]
+                text = "question" + mark.join(between) + "answer" + "y" * int(draw.integers(1, 40))
+                pictures = {f"{n}.png": black_png(*shape) for n, shape in enumerate(shown)}
+                yield {"__key__": f"{number:06d}", "txt": text.encode(), **pictures}
 
-        wrong = np.flatnonzero(rules.lengths(texts, table, tokens, tokens).lengths != np.array(real))
-        print(f"{name:24}{count - len(wrong):7,} of {count:6,} whole samples equal", flush=True)
-        for number in wrong[:2].tolist():
-            print(f"      {texts[number]!r}: processor {real[number]}")
-    return len(wrong)
+        fm.write(str(Path(place, "data")), samples(), progress=False)
+        fm.prepare_media(str(Path(place, "data")), MediaFilter.parse(extension=True), progress=False)
+        report = fm.lengths(
+            Path(place, "data"),
+            processor=checkpoint,
+            text="txt",
+            processor_args=given["options"],
+            check=count,
+            progress=False,
+        )
+        equal = report.checked - len(report.misses)
+        print(f"{name:24}{equal:7,} of {report.checked:6,} whole samples equal, {report.tokens:,} tokens", flush=True)
+        for refused in report.refused:
+            print(f"      without length: {refused.samples}: {refused.reason}")
+        for miss in report.misses[:3]:
+            print(f"      {miss}")
+    return len(report.misses)
+
+
+def black_png(height: int, width: int) -> bytes:
+    """Return a black image of one bit a pixel."""
+    import io
+
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("1", (width, height)).save(stream, "PNG")
+    return stream.getvalue()
 
 
 if __name__ == "__main__":

@@ -121,6 +121,8 @@ def test_some_processors_add_a_bos(tmp_path: Path) -> None:
     made, _, _, _ = table_of("mllama", tmp_path / "a")
     assert made.prepared("<|image|><|image|>x", {"bos_token": "<s>"}) == "<|image|><|image|><s>x"
     assert made.prepared("<|image|><s>x", {"bos_token": "<s>"}) == "<|image|><s>x"
+    with pytest.raises(fm.ConfigError, match="the tokenizer has no BOS, with which MllamaProcessor begins each text"):
+        made.prepared("x", {"eos_token": "</s>"})
     made, _, _, _ = table_of("molmo2", tmp_path / "b")
     assert made.prepared("x", {"eos_token": "</s>"}) == "</s>x" == made.prepared("</s>x", {"eos_token": "</s>"})
     made, _, _, _ = table_of("llava", tmp_path / "c")

@@ -171,18 +171,25 @@ class ProcessorRules:
 
         Args:
             special: the special tokens of the tokenizer, such as ``bos_token``, by name.
+
+        Raises:
+            ConfigError: the tokenizer has no BOS, and the processor needs one.
         """
-        mark = special.get("bos_token")
+        if self.name not in ("Molmo2Processor", "MllamaProcessor"):
+            return text
+        mark = special.get("bos_token") or (special.get("eos_token") if self.name == "Molmo2Processor" else None)
+        if not isinstance(mark, str) or not mark:
+            raise ConfigError(
+                f"the tokenizer has no BOS, with which {self.name} begins each text",
+                kind="bad-processor",
+                fix="Give the folder of the checkpoint's own processor, with its tokenizer_config.json.",
+            )
         if self.name == "Molmo2Processor":
-            mark = str(mark or special.get("eos_token") or "")
             return text if text.startswith(mark) else mark + text
-        if self.name == "MllamaProcessor" and mark and mark not in text:
-            image = self.rules["image"].placeholder
-            rest = text
-            while rest.startswith(image):
-                rest = rest[len(image) :]
-            return f"{text[: len(text) - len(rest)]}{mark}{rest}"
-        return text
+        rest = text
+        while mark not in text and rest.startswith(self.rules["image"].placeholder):
+            rest = rest[len(self.rules["image"].placeholder) :]
+        return text if mark in text else f"{text[: len(text) - len(rest)]}{mark}{rest}"
 
     def expanded(self, text: str, forms: Mapping[str, Sequence[int]]) -> str:
         """Return a text with the smallest text of each medium in place of its placeholder.
