@@ -249,12 +249,6 @@ def test_options_of_the_call_override_the_files(tmp_path: Path) -> None:
         read_rules(place, {"do_pan_and_san": True})
 
 
-def test_a_dataset_without_a_table(tmp_path: Path) -> None:
-    nothing: Any = None  # what `media_table` gives for a dataset without media metadata
-    with pytest.raises(fm.ConfigError, match=r"no media metadata\. Run 'feedmill prepare-media'"):
-        read_rules(folder_of(files(), tmp_path / "p")).tokens(nothing)
-
-
 def test_bad_folders(tmp_path: Path) -> None:
     with pytest.raises(fm.NotFound, match="has no preprocessor_config"):
         read_rules(folder_of({}, tmp_path / "empty"))

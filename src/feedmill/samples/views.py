@@ -128,9 +128,8 @@ class SelectedDataset(Dataset):
         known = self.dataset.lengths
         return None if known is None else known[self.numbers]
 
-    def media_table(self) -> MediaTable | None:
-        table = self.dataset.media_table()
-        return None if table is None else table.select(self.numbers)
+    def media_table(self) -> MediaTable:
+        return self.dataset.media_table().select(self.numbers)
 
     def _find_costs(self, by: str) -> Int64s | None:
         costs = self.dataset.costs(by)

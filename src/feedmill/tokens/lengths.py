@@ -180,15 +180,7 @@ def lengths(options: Lengths) -> LengthsReport:
             fix="Pass one of them.",
         )
     dataset = _opened(options)
-    whole = dataset.media_table()
-    if whole is None:
-        raise ConfigError(
-            "the dataset has no media metadata: lengths need the sizes of its images, videos and sounds",
-            file=path,
-            kind="no-costs",
-            fix=f"Run 'feedmill prepare-media {path} --media-by-extension' first.",
-        )
-    table, left_out = _chosen(whole, options.media, path)
+    table, left_out = _chosen(dataset.media_table(), options.media, path)
     counter = _Counter(dataset, options)
     made = counter.rules
     try:

@@ -123,15 +123,7 @@ class ProcessorRules:
             table: the media, see `feedmill.formats.base.Dataset.media_table`.
             text: counts tokens of the text that the processor writes, such as timestamps; by default, its characters.
 
-        Raises:
-            ConfigError: the dataset has no table, as one without media metadata.
         """
-        if table is None:  # what `media_table` returns then; callers are rarely type-checked
-            raise ConfigError(
-                "there is no table of media: the dataset has no media metadata",
-                kind="no-costs",
-                fix="Run 'feedmill prepare-media' on it.",
-            )
         total = np.zeros(len(table.offsets) - 1, np.int64)
         refused: dict[str, Int64s] = {}
         width, height = table.upright
