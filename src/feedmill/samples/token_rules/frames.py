@@ -84,7 +84,10 @@ def stepped(total: Int64s, wanted: Int64s | int, shift: Int64s | npt.NDArray[np.
 
 
 def past_the_last(total: Int64s, wanted: Int64s | int) -> Bools:
-    """Return where the last number in ``torch.arange(0, total, total / wanted).int()`` is `total`: float32."""
+    """Return where the last number in ``torch.arange(0, total, total / wanted).int()`` is `total`: float32.
+
+    The processor raises an error for such videos (findings/transformers_frame_after_the_last.sh).
+    """
     steps = stepped(total, wanted)
     last = ((steps - 1) * (total / wanted)).astype(np.float32).astype(np.int64)
     return np.asarray(last >= total)

@@ -95,7 +95,8 @@ class TokenRule(ABC):
         classes: the classes of image processors, video processors or feature extractors that the rule is for.
         version: grows when a count changes.
         tested: releases of transformers whose processors gave the same counts.
-        always: parameters that the processor passes in each call: they override its files, and options override them.
+        always: parameters that the processor passes in each call: they override its files, and options override them
+            (findings/transformers_defaults_override_files.sh).
         placeholder: what stands for a medium in the text.
         rate: samples a second of the sound that the processor takes; 0 for images and videos.
     """
