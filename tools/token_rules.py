@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import logging
 import re
 import sys
 import tempfile
+import wave
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -595,7 +598,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="FAMILY", help=f"by default all: {', '.join(FAMILIES)}")
     parser.add_argument("--sizes", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on samples of text and images")
+    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on samples of text and media")
     parser.add_argument("--pixels", action="store_true", help="run on real pixels, at most 1,000 a side; slow")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -615,7 +618,7 @@ def main() -> int:
         functional.resize = shaped
     failed = 0
     for name in options.names or FAMILIES:
-        if options.texts and FAMILIES[name]["kind"] == "image":
+        if options.texts:
             failed += whole(name, options.texts, options.seed, options.pixels)
         failed += compare(name, options.sizes, options.seed, options.write, options.pixels)
     return int(failed > 0)
@@ -685,7 +688,7 @@ def compare(name: str, count: int, seed: int, write: bool, pixels: bool) -> int:
 
 
 def whole(name: str, count: int, seed: int, pixels: bool) -> int:
-    """Compare the lengths of samples of text and 0 to 3 media with the whole processor; return how many differ.
+    """Compare the lengths of samples of text and up to 3 media with the whole processor; return how many differ.
 
     The processor is saved as a checkpoint's, with a tokenizer of bytes and some pairs of them, and samples are written
     to shards: this is what ``feedmill lengths --check`` does.
@@ -704,20 +707,22 @@ def whole(name: str, count: int, seed: int, pixels: bool) -> int:
         _, processor = opened(given, folder)
         checkpoint = Path(place, "checkpoint")
         processor.save_pretrained(checkpoint)
-        mark = read_rules(str(folder), given["options"]).rules["image"].placeholder
-        images = draw.integers(0, 4, count)
-        sizes = random_sizes("image", int(images.sum()), seed + 1, 12, 800)
-        usual = np.setdiff1d(np.arange(len(sizes)), np.flatnonzero(np.maximum(sizes.height, sizes.width) > 4000))
-        shapes = iter(zip(sizes.height[usual].tolist(), sizes.width[usual].tolist(), strict=True))
+        kind = given["kind"]
+        mark = read_rules(str(folder), given["options"]).rules[kind].placeholder
+        media = draw.integers(0, {"image": 4, "video": 2, "audio": 3}[kind], count)
+        limits = {"image": (12, 800), "video": (32, 160, 8, 90), "audio": ()}[kind]
+        sizes = random_sizes(kind, int(media.sum()) + 20, seed + 1, *limits)
+        rows = iter([row for row in rows_of(sizes) if max(row[-2:]) <= 4000 or kind == "audio"])
+        make, ending = {"image": (black_png, "png"), "video": (black_mp4, "mp4"), "audio": (silence, "wav")}[kind]
         edges = [" see ", "\n", "\n\n", "", "x\n", "1", "12", " a"]
 
         def samples() -> Iterator[dict[str, Any]]:
             for number in range(count):
-                shown = [next(shapes, (64, 64)) for _ in range(int(images[number]))]
+                shown = [next(rows) for _ in range(int(media[number]))]
                 between = [str(draw.choice(edges)) for _ in range(len(shown) + 1)]
                 text = "question" + mark.join(between) + "answer" + "y" * int(draw.integers(1, 40))
-                pictures = {f"{n}.png": black_png(*shape) for n, shape in enumerate(shown)}
-                yield {"__key__": f"{number:06d}", "txt": text.encode(), **pictures}
+                files = {f"{n}.{ending}": make(*row) for n, row in enumerate(shown)}
+                yield {"__key__": f"{number:06d}", "txt": text.encode(), **files}
 
         fm.write(str(Path(place, "data")), samples(), progress=False)
         fm.prepare_media(str(Path(place, "data")), MediaFilter.parse(extension=True), progress=False)
@@ -738,14 +743,38 @@ def whole(name: str, count: int, seed: int, pixels: bool) -> int:
     return len(report.misses)
 
 
-def black_png(height: int, width: int) -> bytes:
+def black_png(height: float, width: float) -> bytes:
     """Return a black image of one bit a pixel."""
-    import io
-
     from PIL import Image
 
     stream = io.BytesIO()
-    Image.new("1", (width, height)).save(stream, "PNG")
+    Image.new("1", (int(width), int(height))).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def black_mp4(frames: float, fps: float, height: float, width: float) -> bytes:
+    """Return a black video of an even size."""
+    import av
+
+    stream = io.BytesIO()
+    with av.open(stream, "w", format="mp4") as file:
+        video = file.add_stream("mpeg4", rate=Fraction(fps).limit_denominator(1001))
+        video.width, video.height, video.pix_fmt = int(width) // 2 * 2, int(height) // 2 * 2, "yuv420p"
+        black = np.zeros((video.height, video.width, 3), np.uint8)
+        for _ in range(int(frames)):
+            file.mux(video.encode(av.VideoFrame.from_ndarray(black)))
+        file.mux(video.encode())
+    return stream.getvalue()
+
+
+def silence(samples: float) -> bytes:
+    """Return a clip of 16,000 samples a second."""
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(2 * int(samples)))
     return stream.getvalue()
 
 
