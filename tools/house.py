@@ -135,13 +135,20 @@ def error_kinds() -> dict[str, int]:
 
     found = dict.fromkeys((kind for kinds in KINDS.values() for kind in kinds), 0)
     for path in modules().values():
-        tree = ast.parse(path.read_bytes())
-        listed = [node for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "KINDS"]
-        own = {id(each) for node in listed for each in ast.walk(node)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and node.value in found and id(node) not in own:
-                found[node.value] += 1
+        for kind in kinds_named(path):
+            if kind in found:
+                found[kind] += 1
     return found
+
+
+def kinds_named(path: Path) -> Iterator[str]:
+    """The strings of a module, but for those of the list of kinds."""
+    tree = ast.parse(path.read_bytes())
+    listed = [node for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "KINDS"]
+    own = {id(each) for node in listed for each in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in own:
+            yield node.value
 
 
 def verbs() -> dict[str, tuple[int, int]]:

@@ -145,9 +145,14 @@ def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: p
     """Results come back from the nodes, whose cache folders may be their own."""
     pytest.importorskip("jinja2")
     from feedmill.tokens import lengths as module
-    from helpers.length_data import dataset, processor
+    from helpers.processor_data import dataset, picture, processor, talk
 
-    data, place, found = dataset(tmp_path / "data"), processor(tmp_path / "processor"), []
+    members = {
+        f"{n}.{end}": data
+        for n in range(9)
+        for end, data in (("jpg", picture(90 + n, 60)), ("json", talk("what", None)))
+    }
+    data, place, found = dataset(tmp_path / "data", members), processor(tmp_path / "processor"), []
     monkeypatch.setattr(module, "PART", 2)
     for name, on in (("here", without_engine()), ("ray", contextlib.nullcontext())):
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))

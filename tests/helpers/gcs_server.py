@@ -61,6 +61,7 @@ class GcsServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body would wait for the acknowledgement of its headers
     server: GcsServer
 
     def log_message(self, *_: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import threading
 import uuid
@@ -21,13 +22,46 @@ from helpers.gcs_server import gcs_server
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
     """The endpoint of an S3 server that lives as long as the test run and is reached over loopback only."""
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
-    from moto.server import ThreadedMotoServer
+    from moto.core import errors, utils
+    from moto.moto_server import threaded_moto_server
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler
 
-    # Each request lists the folders of all services otherwise, to find which one it is for: half of what it takes.
+    class Handler(MotoRequestHandler):  # type: ignore[misc]
+        """Keeps connections: werkzeug ends each after its answer, and looks for more of it for 10 ms before that."""
+
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def run_wsgi(self) -> None:
+            if self.headers.get("Expect", "").lower() == "100-continue":
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            environ, answer = self.make_environ(), io.BytesIO()
+            if not environ.get("wsgi.input_terminated"):
+                environ["wsgi.input"] = io.BytesIO(body)
+
+            def begin(status: str, headers: list[tuple[str, str]], *_: Any) -> Any:
+                self.send_response(int(status[:3]), status[4:])
+                for name, value in headers:
+                    self.send_header(name, value)
+                return answer.write
+
+            answer.writelines(self.server.app(environ, begin))
+            names = b"".join(self._headers_buffer).lower()
+            if b"\r\ncontent-length:" not in names:
+                self.send_header("Content-Length", str(answer.tell()))
+            self._headers_buffer.append(b"\r\n")
+            self.wfile.write(b"".join([*self._headers_buffer, answer.getvalue()]))
+            self._headers_buffer.clear()
+
+    # Each request lists the folders of all services otherwise, to find which one it is for: half of what it takes. So
+    # does each answer that is an error, which also makes a table of all errors.
     DomainDispatcherApplication.get_backend_for_host = lambda *_: "s3"
+    utils.service_name_from_moto_package_name = cache(utils.service_name_from_moto_package_name)
+    errors.ErrorLookupFactory = cache(errors.ErrorLookupFactory)
+    threaded_moto_server.MotoRequestHandler = Handler
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = threaded_moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
@@ -80,6 +114,7 @@ def ftp_server(folder: Path) -> Iterator[str]:
         Handler.authorizer.add_anonymous(str(folder), perm="elradfmwMT")
     logging.getLogger("pyftpdlib").setLevel(logging.ERROR)
     server = ThreadedFTPServer(("127.0.0.1", 0), Handler)
+    server.poll_timeout = 0.05  # how often the thread of a connection looks for the end
     thread = threading.Thread(target=server.serve_forever, kwargs={"timeout": 0.1}, daemon=True)
     thread.start()
     host, port = server.socket.getsockname()

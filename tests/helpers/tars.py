@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 Files = Iterable[tuple[str, bytes]]
@@ -15,10 +16,32 @@ def tar_bytes(files: Files, *, form: int = tarfile.USTAR_FORMAT, mtime: float = 
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=form) as archive:
         for name, data in files:
+            if form == tarfile.USTAR_FORMAT and 0 < len(name) <= 100 and name.isascii():
+                for part in (_header(name.encode(), len(data), mtime), data, bytes(-len(data) % 512)):
+                    out.write(part)
+                    archive.offset += len(part)
+                continue
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(data), mtime  # type: ignore[assignment]
             archive.addfile(info, io.BytesIO(data))
     return out.getvalue()
+
+
+def _header(name: bytes, size: int, mtime: float) -> bytes:
+    """The header that `tarfile` would make of it, which takes ten times as long."""
+    empty, total = _without_name_and_size(mtime)
+    number = b"%011o\0" % size
+    check = b"%06o\0 " % (total + sum(name) + sum(number))
+    return b"".join((name.ljust(100, b"\0"), empty[100:124], number, empty[136:148], check, empty[156:]))
+
+
+@cache
+def _without_name_and_size(mtime: float) -> tuple[bytes, int]:
+    """A header, and the sum of its bytes but for the two and itself, which counts as spaces."""
+    info = tarfile.TarInfo("")
+    info.mtime = mtime  # type: ignore[assignment]
+    empty = info.tobuf(tarfile.USTAR_FORMAT)
+    return empty, sum(empty[100:124]) + sum(empty[136:148]) + 8 * ord(" ") + sum(empty[156:])
 
 
 def write_tar(path: Path, files: Files, **options: object) -> Path:

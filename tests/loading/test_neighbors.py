@@ -147,14 +147,21 @@ def test_ranks_read_alone_once_the_cache_is_disabled(caches):
         reader.close()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return shards(tmp_path_factory.mktemp("near") / "data", [1500, 1400, 1600, 1500], 8000)
+
+
+@pytest.fixture(scope="module")
+def objects(folder):
+    return {f"data/{path.relative_to(folder)}": path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.fixture
-def server(tmp_path, monkeypatch):
+def server(objects, monkeypatch):
     monkeypatch.setattr(datacache, "_MIN_SIZE", SMALLEST)
-    made = shards(tmp_path / "data", [1500, 1400, 1600, 1500], 8000)
     with range_server() as running:
-        for path in made.rglob("*"):
-            if path.is_file():
-                running.objects[f"data/{path.relative_to(made)}"] = path.read_bytes()
+        running.objects.update(objects)
         yield running
     for cache in chunks._caches.values():
         cache.close()
@@ -163,16 +170,14 @@ def server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("share", [pytest.param(2.0, marks=pytest.mark.slow), 0.5])
 def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_data(
-    server, tmp_path, monkeypatch, share
+    server, folder, tmp_path, monkeypatch, share
 ):
     monkeypatch.setattr("feedmill.planning.remote_reads.WINDOW", 512)
     size = sum(len(data) for key, data in server.objects.items() if key.endswith(".tar"))
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", str(size // 8))
     monkeypatch.setattr("feedmill.loading.ahead._AHEAD_STEPS", 8)
     cache = DataCache(int(share * size), tmp_path / "cache")
-    expected = [
-        content(fm.Loader(shuffled(local(tmp_path / "data")), 16, rank=rank, world_size=4)) for rank in range(4)
-    ]
+    expected = [content(fm.Loader(shuffled(local(folder)), 16, rank=rank, world_size=4)) for rank in range(4)]
     loaders = []
     for rank in range(4):
         plan = shuffled(plan_of(RemoteStore("s3://bkt/data", **server.options)))
@@ -196,7 +201,7 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
 
 @pytest.mark.parametrize(("ranks", "budget"), [pytest.param(4, 600_000, marks=pytest.mark.slow), (1, 200_000)])
 def test_steps_above_half_of_the_budget_are_read_through_the_cache(
-    server, tmp_path, monkeypatch, ranks, budget, caplog
+    server, folder, tmp_path, monkeypatch, ranks, budget, caplog
 ):
     monkeypatch.setattr("feedmill.loading.ahead._MOST_ON_DISK", budget)
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", str(budget))
@@ -213,7 +218,7 @@ def test_steps_above_half_of_the_budget_are_read_through_the_cache(
     server.keys.clear()
     with ThreadPoolExecutor(ranks) as pool:
         found = list(pool.map(run, range(ranks)))
-    local_plan = shuffled(local(tmp_path / "data"))
+    local_plan = shuffled(local(folder))
     assert found == [content(fm.Loader(local_plan, 16, rank=rank, world_size=ranks)) for rank in range(ranks)]
     assert sum(end - begin for (begin, end), key in zip(server.asked, server.keys, strict=True) if ".tar" in key) < (
         1.2 * size

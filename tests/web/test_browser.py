@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ PAGES = {
 IMAGES = "[...document.images].every((one) => one.naturalWidth > 0 || one.loading === 'lazy')"
 INSIDE = """[...document.querySelectorAll('.views [aria-current]')].every((one) => {
   const box = one.getBoundingClientRect(); return box.left >= 0 && box.right <= window.innerWidth; })"""
+SETTLED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => window.setTimeout(done, 20))))"
 SHIFTS = """() => new Promise((done) => { let sum = 0;
   new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; })
     .observe({ type: "layout-shift", buffered: true });
@@ -67,9 +68,16 @@ class Visit:
         self.page = self.context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
+        self._open: set[Any] = set()  # requests without an answer
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("request", self._request)
+        self.page.on("requestfinished", lambda request: self._open.discard(request))
+        self.page.on("requestfailed", lambda request: self._open.discard(request))
+
+    def _request(self, request: Any) -> None:
+        self.asked.append(request.url)
+        self._open.add(request)
 
     def __enter__(self) -> Visit:
         return self
@@ -79,173 +87,216 @@ class Visit:
 
     def go(self, path: str) -> Any:
         self.page.goto(path)
-        self.page.wait_for_load_state("networkidle")
+        self.settle()
         return self.page
+
+    def settle(self) -> None:
+        """Wait until what scripts asked for has come and is drawn: Playwright's own wait takes half a second more."""
+        while True:
+            count = len(self.asked)
+            self.page.evaluate(SETTLED)
+            if not self._open and len(self.asked) == count:
+                return
+
+
+@pytest.fixture(scope="module")
+def both(browser: Any, site: Site) -> Iterator[dict[int, Visit]]:
+    """By width: a tab for all pages, each of which is loaded as in a new one: nothing of the last is kept."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for width, scheme in ((1440, "light"), (390, "dark")):
+            visit = Visit(browser, site, viewport={"width": width, "height": 900}, color_scheme=scheme)
+            found[width] = stack.enter_context(visit)
+            visit.context.new_cdp_session(visit.page).send("Network.setCacheDisabled", {"cacheDisabled": True})
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, site: Site) -> Iterator[Visit]:
+    with Visit(browser, site) as found:
+        yield found
+
+
+@pytest.fixture
+def visit(tab: Visit) -> Visit:
+    """A tab that has nothing of the last test."""
+    tab.go("/")
+    tab.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+    tab.context.clear_cookies()
+    tab.page.mouse.move(0, 0)
+    tab.said.clear()
+    tab.asked.clear()
+    return tab
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_wide_and_narrow_light_and_dark(name: str, browser: Any, site: Site, tmp_path: Path) -> None:
-    for width, scheme in ((1440, "light"), (390, "dark")):
-        with Visit(browser, site, viewport={"width": width, "height": 900}, color_scheme=scheme) as visit:
-            page = visit.go(PAGES[name])
-            assert not [text for text in visit.said if name != "problem" or "404" not in text]
-            assert {
-                url.partition("/")[2].partition("/")[2].partition("/")[0]
-                for url in visit.asked
-                if not url.startswith("data:")
-            } == {site.host}
-            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-            assert page.evaluate(INSIDE)
-            assert page.evaluate(IMAGES)
-            assert page.evaluate(SHIFTS) < 0.02
-            page.screenshot(path=tmp_path / f"{name}-{width}.png")
-            assert (tmp_path / f"{name}-{width}.png").stat().st_size > 10_000
+def test_wide_and_narrow_light_and_dark(name: str, both: dict[int, Visit], site: Site, tmp_path: Path) -> None:
+    for width, visit in both.items():
+        visit.said.clear()
+        visit.asked.clear()
+        page = visit.go(PAGES[name])
+        assert not [text for text in visit.said if name != "problem" or "404" not in text]
+        assert {
+            url.partition("/")[2].partition("/")[2].partition("/")[0]
+            for url in visit.asked
+            if not url.startswith("data:")
+        } == {site.host}
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert page.evaluate(INSIDE)
+        assert page.evaluate(IMAGES)
+        assert page.evaluate(SHIFTS) < 0.02
+        page.screenshot(path=tmp_path / f"{name}-{width}.png")
+        assert (tmp_path / f"{name}-{width}.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("late", ["uplot.min.css", "uplot.min.js"])
 def test_curves_that_are_drawn_late_move_nothing(late: str, browser: Any, site: Site) -> None:
-    for name in ("packed", "mixture"):
-        with Visit(browser, site, viewport={"width": 1440, "height": 900}) as visit:
-            visit.page.route(f"**/{late}", lambda route: (time.sleep(0.5), route.continue_()))
-            page = visit.go(PAGES[name])
+    with Visit(browser, site, viewport={"width": 1440, "height": 900}) as visit:
+        page, held = visit.page, []
+        page.route(f"**/{late}", lambda route: held.append(route))
+        for name in ("packed", "mixture"):
+            page.goto(PAGES[name], wait_until="commit")
+            page.wait_for_selector(".plot svg")
+            page.evaluate(SETTLED)  # what is drawn without it is seen
+            while not held:
+                page.wait_for_timeout(10)
+            assert not page.locator(".plot .u-over").count()
+            held.pop().continue_()
             page.wait_for_selector(".plot .u-over", state="attached")
             assert page.evaluate(SHIFTS) < 0.02
 
 
-def test_keys_of_samples(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/pages/samples")
-        page.keyboard.press("j")
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile(r"at=1\b"))
-        page.keyboard.press("j")
-        page.wait_for_url(re.compile(r"at=2\b"))
-        page.keyboard.press("k")
-        page.wait_for_url(re.compile(r"at=1\b"))
-        page.keyboard.press("v")
-        page.wait_for_url(re.compile("as=table"))
-        assert page.locator("tr[aria-selected=true]").count() == 1
-        page.keyboard.press("Escape")
-        page.wait_for_url(re.compile(r"samples\?as=table(#main)?$"))
-        page.keyboard.press("/")
-        page.keyboard.type("page-0100")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile(r"at=100\b"))
-        page.keyboard.press("?")
-        page.wait_for_selector("#keys")
-        page.wait_for_load_state()  # the script comes after the text
-        page.keyboard.press("t")
-        page.wait_for_selector("html[data-theme=dark]")
-        assert not visit.said
+def test_keys_of_samples(visit: Visit) -> None:
+    page = visit.go("/pages/samples")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"at=1\b"))
+    page.keyboard.press("j")
+    page.wait_for_url(re.compile(r"at=2\b"))
+    page.keyboard.press("k")
+    page.wait_for_url(re.compile(r"at=1\b"))
+    page.keyboard.press("v")
+    page.wait_for_url(re.compile("as=table"))
+    assert page.locator("tr[aria-selected=true]").count() == 1
+    page.keyboard.press("Escape")
+    page.wait_for_url(re.compile(r"samples\?as=table(#main)?$"))
+    page.keyboard.press("/")
+    page.keyboard.type("page-0100")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"at=100\b"))
+    page.keyboard.press("?")
+    page.wait_for_selector("#keys")
+    page.wait_for_load_state()  # the script comes after the text
+    page.keyboard.press("t")
+    page.wait_for_selector("html[data-theme=dark]")
+    assert not visit.said
 
 
-def test_keys_of_steps(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/mix.yaml/step?step=5")
-        for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Shift+ArrowRight", 15), ("s", 60)):
-            page.keyboard.press(key)
-            page.wait_for_url(re.compile(rf"step={step}\b"))
-        page.keyboard.press("1")
-        page.wait_for_url(re.compile("rank=0"))
-        page.keyboard.press("g")
-        page.keyboard.press("m")
-        page.wait_for_url(re.compile("/mixture"))
-        page.locator("input[name='w.0']").fill("0.4")
-        page.get_by_role("button", name="Show what changes").click()
-        page.wait_for_url(re.compile(r"mixture\?w\.0=0\.4$"))
-        assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
+def test_keys_of_steps(visit: Visit) -> None:
+    page = visit.go("/mix.yaml/step?step=5")
+    for key, step in (("ArrowRight", 6), ("ArrowLeft", 5), ("Shift+ArrowRight", 15), ("s", 60)):
+        page.keyboard.press(key)
+        page.wait_for_url(re.compile(rf"step={step}\b"))
+    page.keyboard.press("1")
+    page.wait_for_url(re.compile("rank=0"))
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    page.wait_for_url(re.compile("/mixture"))
+    page.locator("input[name='w.0']").fill("0.4")
+    page.get_by_role("button", name="Show what changes").click()
+    page.wait_for_url(re.compile(r"mixture\?w\.0=0\.4$"))
+    assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
 
 
-def test_a_spike_leads_to_the_decoded_rows(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/packed.yaml/step?batch=1")
-        page.get_by_role("link", name="spike at 60").first.click()
-        page.wait_for_url(re.compile("step=60"))
-        page.locator(".prow a").first.click()
-        page.wait_for_url(re.compile("row="))
-        assert "document" in page.locator(".tokens").inner_text() and not visit.said
+def test_a_spike_leads_to_the_decoded_rows(visit: Visit) -> None:
+    page = visit.go("/packed.yaml/step?batch=1")
+    page.get_by_role("link", name="spike at 60").first.click()
+    page.wait_for_url(re.compile("step=60"))
+    page.locator(".prow a").first.click()
+    page.wait_for_url(re.compile("row="))
+    assert "document" in page.locator(".tokens").inner_text() and not visit.said
 
 
-def test_sliders_of_the_filter_bench(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/documents/filters")
-        slider = page.get_by_role("slider", name="length, at least").first
-        slider.focus()
-        for _ in range(20):
-            page.keyboard.press("ArrowRight")
-        page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
-        field = page.get_by_role("textbox", name="length, at least").first
-        page.wait_for_selector("#bench-result pre")
-        for _ in range(100):  # on a busy machine, the page may show the place of an earlier key
-            kept = visit.context.request.get(page.url.replace("filters?", "filters.json?")).json()["kept"]
-            if shown := f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre"):
-                break
-            page.wait_for_timeout(100)
-        assert 0 < kept < 120 and shown
-        field.fill("")
-        page.wait_for_url(re.compile(r"/documents/filters$"))
-        page.get_by_role("checkbox").first.check()
-        page.wait_for_url(re.compile(r"max\."))
-        page.reload()
-        assert page.get_by_role("checkbox").first.is_checked() and not visit.said
+def test_sliders_of_the_filter_bench(visit: Visit) -> None:
+    page = visit.go("/documents/filters")
+    slider = page.get_by_role("slider", name="length, at least").first
+    slider.focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_url(re.compile(r"filters\?min\.q__char_length_v1__length=\d+$"))
+    field = page.get_by_role("textbox", name="length, at least").first
+    page.wait_for_selector("#bench-result pre")
+    for _ in range(100):  # on a busy machine, the page may show the place of an earlier key
+        kept = visit.context.request.get(page.url.replace("filters?", "filters.json?")).json()["kept"]
+        if shown := f"Keeps {kept} of 120 documents" in page.inner_text("#bench-result pre"):
+            break
+        page.wait_for_timeout(100)
+    assert 0 < kept < 120 and shown
+    field.fill("")
+    page.wait_for_url(re.compile(r"/documents/filters$"))
+    page.get_by_role("checkbox").first.check()
+    page.wait_for_url(re.compile(r"max\."))
+    page.reload()
+    assert page.get_by_role("checkbox").first.is_checked() and not visit.said
 
 
-def test_keys_of_duplicates(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/documents/duplicates?set=dup")
-        page.keyboard.press("j")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile(r"cluster=0\b"))
-        page.keyboard.press("]")
-        page.wait_for_url(re.compile(r"b=\d+"))
-        second = page.url
-        page.keyboard.press("[")
-        page.wait_for_url(lambda url: url != second)  # on the old page, the next key would be lost
-        page.keyboard.press("j")
-        page.wait_for_url(re.compile(r"cluster=1\b"))
-        page.keyboard.press("Escape")
-        page.wait_for_url(re.compile(r"duplicates\?set=dup$"))
-        assert not visit.said
+def test_keys_of_duplicates(visit: Visit) -> None:
+    page = visit.go("/documents/duplicates?set=dup")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"cluster=0\b"))
+    page.keyboard.press("]")
+    page.wait_for_url(re.compile(r"b=\d+"))
+    second = page.url
+    page.keyboard.press("[")
+    page.wait_for_url(lambda url: url != second)  # on the old page, the next key would be lost
+    page.keyboard.press("j")
+    page.wait_for_url(re.compile(r"cluster=1\b"))
+    page.keyboard.press("Escape")
+    page.wait_for_url(re.compile(r"duplicates\?set=dup$"))
+    assert not visit.said
 
 
-def test_keys_of_tokens(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/prose.pbin/samples")
-        page.keyboard.press("g")
-        page.keyboard.press("o")
-        page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
-        page.keyboard.press("v")
-        page.wait_for_url(re.compile(r"scale="))
-        page.locator("input[name=seq_len]").fill("64")
-        page.keyboard.press("Enter")
-        page.wait_for_url(re.compile(r"seq_len=64\b"))
-        page.wait_for_selector("#packing:has-text('rows of 64 tokens')")
-        assert not visit.said
+def test_keys_of_tokens(visit: Visit) -> None:
+    page = visit.go("/prose.pbin/samples")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_url(re.compile(r"/prose\.pbin/tokens$"))
+    page.keyboard.press("v")
+    page.wait_for_url(re.compile(r"scale="))
+    page.locator("input[name=seq_len]").fill("64")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"seq_len=64\b"))
+    page.wait_for_selector("#packing:has-text('rows of 64 tokens')")
+    assert not visit.said
 
 
-def test_curves_answer_to_the_pointer(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/mix.yaml/step?step=5")
-        box = page.locator(".u-over").bounding_box()
-        page.mouse.move(box["x"] + box["width"] * 60.5 / 250, box["y"] + 40)
-        assert page.locator(".readout").inner_text() == "step 60: loss 5"
-        page.mouse.down()
-        page.mouse.up()
-        page.wait_for_url(re.compile(r"step=60\b"))
-        page = visit.go("/loading-rank.jsonl/loader?over=all")
-        box = page.locator(".u-over").bounding_box()
-        page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 40)
-        assert "slowest rank 24 %" in page.locator(".readout").inner_text() and not visit.said
+def test_curves_answer_to_the_pointer(visit: Visit) -> None:
+    page = visit.go("/mix.yaml/step?step=5")
+    box = page.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 60.5 / 250, box["y"] + 40)
+    assert page.locator(".readout").inner_text() == "step 60: loss 5"
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"step=60\b"))
+    page = visit.go("/loading-rank.jsonl/loader?over=all")
+    box = page.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 40)
+    assert "slowest rank 24 %" in page.locator(".readout").inner_text() and not visit.said
 
 
 def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"".join(reports(0)))
     with serving(tmp_path / "x.jsonl") as site, Visit(browser, site) as visit:
-        page = visit.go("/x.jsonl/loader")
+        visit.page.clock.install()
+        page = visit.page
+        page.goto("/x.jsonl/loader")
         page.locator("main .seg a").first.focus()
         with (tmp_path / "x.jsonl").open("ab") as file:
             file.write(b"".join(reports(1)))
+        assert page.locator(".lane").count() == 1
+        page.clock.run_for(6_000)  # it is read again after 5 seconds of the page's clock
         page.locator(".lane").nth(1).wait_for(timeout=15_000)
         assert page.evaluate("document.activeElement.textContent") == "last report"
         page.wait_for_selector(".u-over")
@@ -268,13 +319,12 @@ def test_a_copy_is_saved_from_the_page(scripts: bool, browser: Any, root: Path, 
     assert "weight: 0.4" in (tmp_path / "mix-2.yaml").read_text()
 
 
-def test_a_slider_moves_a_weight(browser: Any, site: Site) -> None:
-    with Visit(browser, site) as visit:
-        page = visit.go("/mix.yaml/mixture")
-        page.locator("input[type=range]").first.focus()
-        page.keyboard.press("End")
-        page.wait_for_url(re.compile(r"w\.0=1\.4$"))
-        assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
+def test_a_slider_moves_a_weight(visit: Visit) -> None:
+    page = visit.go("/mix.yaml/mixture")
+    page.locator("input[type=range]").first.focus()
+    page.keyboard.press("End")
+    page.wait_for_url(re.compile(r"w\.0=1\.4$"))
+    assert "1 weight is changed here" in page.inner_text("#main") and not visit.said
 
 
 def test_without_scripts(browser: Any, site: Site) -> None:

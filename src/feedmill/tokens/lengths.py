@@ -14,17 +14,23 @@ tokenizer, the template, the processor's files and options, and the rules with t
 A part is published when it is whole, so a killed run loses only parts in progress. A damaged part is counted again.
 Parts are the units of engines. Those of a job array leave their results in the folder of ``--work`` for the run that
 finishes, which publishes them.
+
+A plan opens the lengths of a whole dataset in each process and at each resume. They are kept once more, with the media
+and patches of each sample, in one file ``lengths/<hash>``; see `_brief_name`.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,11 +38,12 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
+from feedmill._version import __version__
 from feedmill.documents.batch import BadDocument
 from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
 from feedmill.formats.arrays import read_arrays, write_arrays
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.cores import available_cores
@@ -46,17 +53,20 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import run
+from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN
 from feedmill.storage import LocalStore
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
-from feedmill.tokens.realprocessor import RealProcessor
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
+from feedmill.tokens.tokenizer import Tokenizer
 
 logger = logging.getLogger("feedmill")
 
@@ -70,18 +80,6 @@ _NAMED = 5
 _NO_TEXT = "text: "
 Text = tuple[str | None, str]
 """The text of a sample, or None and why it has none."""
-
-
-class Refused(NamedTuple):
-    """Samples without a length, for one reason.
-
-    Attributes:
-        keys: of the first of them.
-    """
-
-    reason: str
-    samples: int
-    keys: list[str]
 
 
 class Miss(NamedTuple):
@@ -167,6 +165,154 @@ def lengths(options: Lengths) -> LengthsReport:
     """
     begun = time.monotonic()
     path = os.fspath(options.path)
+    job = _job(open_dataset(path, split=options.split, raw=True), options)
+    with job:
+        parts, found, refused = job.collected(options.progress)
+        chosen = _to_check(found, job.table, options.check) if options.check else []
+        misses = job.compare(chosen, found, options.progress) if chosen else []
+    counted = found[found >= 0]
+    return LengthsReport(
+        path=path,
+        processor=job.name,
+        folder=str(parts.store.root),
+        measured=options.measure,
+        samples=len(job.dataset),
+        counted=len(counted),
+        reused=parts.reused,
+        tokens=int(counted.sum(dtype=np.int64)),
+        shortest=int(counted.min()),
+        median=int(np.median(counted)),
+        longest=int(counted.max()),
+        longest_key=job.dataset.locate(int(found.argmax())).key,
+        refused=refused,
+        left_out=job.left_out,
+        defaults={} if job.rules is None else dict(job.rules.defaults),
+        checked=len(chosen),
+        misses=misses,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: Any) -> CountedDataset:
+    """Return a dataset with the tokens of its samples; see `Dataset.lengths_by`."""
+    if dataset.lengths is not None or isinstance(dataset, CountedOnRead):
+        raise ConfigError(
+            f"lengths are counted for samples: the format {dataset.format} has tokens already",
+            file=dataset.url,
+            kind="unsupported",
+            fix="Remove 'lengths'.",
+        )
+    given = Lengths(dataset.url, processor=processor, **options)
+    again = partial(_counts, options=given)
+    return CountedDataset(dataset, again(dataset), again)
+
+
+def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
+    """Return the lengths of the samples, from the cache folder as far as they are there."""
+    brief = _brief_name(dataset, options)
+    known = None if brief is None else _brief(brief, dataset, options)
+    if known is not None:
+        return known
+    with _job(dataset, options) as job:
+        # Every worker process of a loader does this: what is there already is not worth a line.
+        _, found, refused = job.collected(options.progress if job.lacks_parts else False)
+    counts = SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
+    if brief is not None:
+        _write_brief(brief, counts)
+    return counts
+
+
+def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
+    """Return the name of what is kept of the lengths of a whole dataset; None if it cannot be known in short.
+
+    Ranks and their workers open a plan at the same time, and again at each resume. This name needs no table of media,
+    which takes a minute of processor time for 10^7 of them, and no process that renders.
+    """
+    version = dataset.media_version()
+    folder = Path(options.processor)
+    if version is None or options.measure or not folder.is_dir():
+        return None
+    rules = read_rules(os.fspath(folder), options.processor_args)
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jinja") and path.is_file())
+    if options.chat_template is not None and Path(options.chat_template).is_file():
+        files.append(Path(options.chat_template))
+    digest, dated = xxhash.xxh3_128(), False
+    for path in files:
+        if path.name.endswith(".index.json"):
+            continue  # of weights
+        data = path.read_bytes()
+        dated |= b"strftime_now" in data
+        digest.update(f"{path.name} {len(data)}\0".encode())
+        digest.update(data)
+    named = {name: getattr(options, name) for name in ("messages", "text", "chat_template_args", "media")}
+    words = (
+        f"brief {_VERSION} {__version__}",
+        dataset.fingerprint(),
+        f"{dataset.split} {len(dataset)} {version}",
+        digest.hexdigest(),
+        f"{rules.digest} {rules.identity}",
+        f"{named} {options.chat_template}",
+        date.today().isoformat() if dated else "",
+    )
+    return f"{FOLDER}/{hash_words(words)}"
+
+
+def _brief(name: str, dataset: Dataset, options: Lengths) -> SampleLengths | None:
+    """Return the lengths of a whole dataset from one file; None if it is not there, or damaged."""
+    store = LocalStore(cache_folder())
+    try:
+        if not store.exists(name):
+            return None
+        arrays = read_arrays(store, name)
+        digest, about = arrays.pop("digest").tobytes(), orjson.loads(arrays["about"].tobytes())
+        if digest != _digest_of(arrays) or arrays["tokens"].shape != (len(dataset),):
+            return None
+        refused = [Refused(*each) for each in about["refused"]]
+    except (FeedmillError, KeyError, ValueError, TypeError, OSError) as error:
+        logger.warning("lengths of samples cannot be read and are put together again: %s", error)
+        return None
+    disk_cache(cache_folder()).hold_derived(name)
+
+    def look() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if "patches" in arrays:
+            return arrays["patches"], arrays["squares"]
+        with _job(dataset, options) as job:
+            return job.vision()
+
+    return SampleLengths(arrays["tokens"], refused, arrays["media"].astype(np.int64), about["identity"], look)
+
+
+def _write_brief(name: str, counts: SampleLengths) -> None:
+    arrays = {
+        "tokens": counts.tokens.astype("<i4", copy=False),
+        "media": counts.media.astype("<i4"),
+        "about": np.frombuffer(
+            orjson.dumps({"refused": list(map(list, counts.refused)), "identity": counts.identity}), np.uint8
+        ),
+    }
+    with contextlib.suppress(ConfigError):  # raised again if patches are asked for
+        patches, squares = counts.vision
+        arrays |= {"patches": patches.astype("<i8", copy=False), "squares": squares.astype("<i8", copy=False)}
+    store = LocalStore(cache_folder())
+    try:
+        write_arrays(store, name, {**arrays, "digest": np.frombuffer(_digest_of(arrays), np.uint8)})
+    except (OSError, FeedmillError) as error:
+        logger.warning("lengths of samples cannot be kept in short: %s", error)
+        return
+    disk_cache(cache_folder()).hold_derived(name, written=name)
+
+
+def _digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        digest.update(f"{name}\0".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.digest()
+
+
+def _job(dataset: Dataset, options: Lengths) -> _Job:
+    """Return what counts the samples of a dataset. Raises as `lengths` does."""
+    path = dataset.url
     if options.text is not None and (options.chat_template is not None or options.chat_template_args):
         raise ConfigError(
             "--chat-template is for conversations, and --text names a part of plain text",
@@ -179,56 +325,15 @@ def lengths(options: Lengths) -> LengthsReport:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    dataset = _opened(options)
     table, left_out = _chosen(dataset.media_table(), options.media, path)
     counter = _Counter(dataset, options)
-    made = counter.rules
     try:
-        if made is not None:
-            _refuse_other_tokens(made, table, counter.tokenizer)
-        job = _Job(counter, table, options)
-        store, parts, reused = job.all_parts(options.progress)
-        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
-        counted = found[found >= 0]
-        refused = _refused(parts, dataset)
-        refuse_empty(
-            len(counted),
-            len(dataset),
-            "sample",
-            file=path,
-            skipped={each.reason: each.samples for each in refused},
-            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
-            allow=None,
-        )
-        chosen = _to_check(found, table, options.check) if options.check else []
-        misses = job.compare(chosen, found, options.progress) if chosen else []
-    finally:
+        if counter.rules is not None:
+            _refuse_other_tokens(counter.rules, table, counter.tokenizer)
+    except BaseException:
         counter.close()
-    real = counter.real
-    return LengthsReport(
-        path=path,
-        processor=made.name if made is not None else real.name if real is not None else "",
-        folder=str(store.root),
-        measured=options.measure,
-        samples=len(dataset),
-        counted=len(counted),
-        reused=reused,
-        tokens=int(counted.sum(dtype=np.int64)),
-        shortest=int(counted.min()),
-        median=int(np.median(counted)),
-        longest=int(counted.max()),
-        longest_key=dataset.locate(int(found.argmax())).key,
-        refused=refused,
-        left_out=left_out,
-        defaults={} if made is None else dict(made.defaults),
-        checked=len(chosen),
-        misses=misses,
-        seconds=time.monotonic() - begun,
-    )
-
-
-def _opened(options: Lengths) -> Dataset:
-    return open_dataset(os.fspath(options.path), split=options.split, raw=True)
+        raise
+    return _Job(counter, table, options, left_out)
 
 
 def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
@@ -245,17 +350,6 @@ def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[
     keep = np.isin(table.part, [number for number, name in enumerate(table.parts) if name in asked])
     others = np.bincount(table.part[~keep], minlength=len(table.parts)).tolist()
     return table.where(keep), {name: count for name, count in zip(table.parts, others, strict=True) if count}
-
-
-def _tokenizer(folder: str) -> Tokenizer:
-    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
-        raise NotFound(
-            "the folder has no tokenizer.json, with which the processor's texts are counted",
-            file=folder,
-            kind="no-tokenizer",
-            fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
-        )
-    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
 
 
 def _refuse_other_tokens(made: ProcessorRules, table: MediaTable, tokenizer: Tokenizer) -> None:
@@ -275,18 +369,19 @@ class _Texts:
     """Texts of samples, as the processor gets them.
 
     Attributes:
-        identity: all that determines them.
+        identity: all that determines them; `settings`: the same but for the date of today, which some templates write.
     """
 
     def __init__(self, dataset: Dataset, tokenizer: Tokenizer, options: Lengths) -> None:
         self._dataset, self._part = dataset, options.text if options.text is not None else options.messages
         self._reader: ChatReader | None = None
-        self.identity = f"text {self._part}"
+        self.identity = self.settings = f"text {self._part}"
         if options.text is None:
             name = None if options.chat_template is None else os.path.abspath(options.chat_template)
             spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
+            self.settings = f"messages {self._part} {replace(spec, today=None)}"
 
     def _form(self) -> str:
         """Return the form of the first conversation."""
@@ -365,6 +460,14 @@ class _Part(NamedTuple):
     reasons: list[str]
 
 
+class _Parts(NamedTuple):
+    """The parts of a dataset, the folder that has them, and how many samples an earlier run had counted."""
+
+    store: LocalStore
+    parts: list[_Part]
+    reused: int
+
+
 class _Counter:
     """Counts samples, by rules or with the processor itself.
 
@@ -376,26 +479,32 @@ class _Counter:
         rules: of the processor; None if it is run itself.
         real: the processor itself, if it is needed.
         tokenizer: of the processor.
-        identity: all that determines counts, besides the dataset.
+        words: all that determines counts, besides the dataset.
+        identity: the same in short, by what it is, for a plan.
     """
 
     def __init__(self, dataset: Dataset, options: Lengths) -> None:
         folder = os.fspath(options.processor)
         self.dataset = dataset
         self.rules = None if options.measure else read_rules(folder, options.processor_args)
-        self.tokenizer = _tokenizer(folder)
+        self.tokenizer = tokenizer_of(folder)
         self.real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
         self.texts = _Texts(dataset, self.tokenizer, options)
         self._special = special_tokens(self.tokenizer.path.parent)
         bos = self._special.get("bos_token")
         self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
-        self.identity = (
-            self.tokenizer.hash,
-            repr((self.tokenizer.around, self.tokenizer.settings, self._bos)),
-            self.texts.identity,
-            "" if self.rules is None else f"{self.rules.digest} {self.rules.identity}",
-            self.real.identity if options.measure and self.real is not None else "",
-        )
+        around = repr((self.tokenizer.around, self.tokenizer.settings, self._bos))
+        rules = "" if self.rules is None else f"{self.rules.digest} {self.rules.identity}"
+        measured = self.real.identity if options.measure and self.real is not None else ""
+        self.words = (self.tokenizer.hash, around, self.texts.identity, rules, measured)
+        files = measured if self.rules is None else self.rules.digest
+        name = self.rules.name if self.rules is not None else self.real.name if self.real is not None else ""
+        self.identity = {
+            "processor": f"{name} {hash_words([files])[:16]}",
+            "tokenizer": hash_words([self.tokenizer.hash, around])[:16],
+            "texts": hash_words([self.texts.settings])[:16],
+            "token rules": "none" if self.rules is None else hash_words([self.rules.identity])[:16],
+        }
 
     def close(self) -> None:
         self.texts.close()
@@ -488,22 +597,23 @@ class _Item(NamedTuple):
 
 
 class _Remote:
-    """The counter of a worker, which opens it from the options.
+    """The counter of a worker, which makes its own.
 
     Args:
+        dataset: with all samples.
         options: of the run.
         counter: that of this process.
     """
 
-    def __init__(self, options: Lengths, counter: _Counter | None = None) -> None:
-        self.options, self._counter = options, counter
+    def __init__(self, dataset: Dataset, options: Lengths, counter: _Counter | None = None) -> None:
+        self.dataset, self.options, self._counter = dataset, options, counter
 
-    def __reduce__(self) -> tuple[type[_Remote], tuple[Lengths]]:
-        return _Remote, (self.options,)
+    def __reduce__(self) -> tuple[type[_Remote], tuple[Dataset, Lengths]]:
+        return _Remote, (self.dataset, self.options)
 
     def count(self, item: _Item) -> _Part:
         if self._counter is None:
-            self._counter = _Counter(_opened(self.options), self.options)
+            self._counter = _Counter(self.dataset, self.options)
         return self._counter.count(item)
 
 
@@ -514,46 +624,101 @@ def _count_part(remote: _Remote, item: _Item) -> tuple[int, _Part]:
 class _Job:
     """The parts of a dataset: those that were counted before are read, and the others counted."""
 
-    def __init__(self, counter: _Counter, table: MediaTable, options: Lengths) -> None:
-        self.counter, self.table, self.options = counter, table, options
-        self.dataset = dataset = counter.dataset
+    def __init__(self, counter: _Counter, table: MediaTable, options: Lengths, left_out: dict[str, int]) -> None:
+        self.counter, self.table, self.options, self.left_out = counter, table, options, left_out
+        self.dataset, self.rules, self.real = counter.dataset, counter.rules, counter.real
+        dataset = counter.dataset
         words = (
             str(_VERSION),
             dataset.fingerprint(),
             str(dataset.split),
             str(len(dataset)),
             table.digest,
-            *counter.identity,
+            *counter.words,
         )
         self._key = hash_words(words)
         self._name = f"{FOLDER}/{self._key}"
+        self.identity = counter.identity
 
-    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
+    @property
+    def name(self) -> str:
+        """Return the class of the processor."""
+        return self.rules.name if self.rules is not None else self.real.name if self.real is not None else ""
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.counter.close()
+
+    def vision(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return patches and their squares by sample. Raises `ConfigError` if no rule says them."""
+        if self.rules is None:
+            raise ConfigError(
+                "the patches of a vision tower are not known of lengths that were measured",
+                file=self.dataset.url,
+                kind="unsupported",
+                fix="Limit the 'media' of a row in place of its 'patches', and balance by tokens or attention.",
+            )
+        return self.rules.vision(self.table)
+
+    def collected(self, progress: bool | None) -> tuple[_Parts, npt.NDArray[np.int32], list[Refused]]:
+        """Return the parts, the length of each sample, and those without. Raises `EmptyResult` if no sample has one."""
+        parts = self.all_parts(progress)
+        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts.parts)])
+        refused = _refused(parts.parts, self.dataset)
+        refuse_empty(
+            int((found >= 0).sum()),
+            len(self.dataset),
+            "sample",
+            file=self.dataset.url,
+            skipped={each.reason: each.samples for each in refused},
+            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
+            allow=None,
+        )
+        return parts, found, refused
+
+    def all_parts(self, progress: bool | None) -> _Parts:
         """Return the folder, its parts, and how many samples were counted before."""
         cache = disk_cache(cache_folder())
         store = LocalStore(cache_folder() / self._name)
         every = _parts(len(self.dataset))
-        parts = {number: part for number, size in every if (part := _read(store, number, size)) is not None}
-        cache.hold_derived(self._name)
-        todo = [number for number, _ in every if number not in parts]
-        reused = sum(size for number, size in every if number in parts)
+        parts: dict[int, _Part] = {}
+
+        def read() -> list[int]:
+            parts.update({n: part for n, size in every if n not in parts and (part := _read(store, n, size))})
+            return [number for number, _ in every if number not in parts]
 
         def keep(number: int, part: _Part) -> None:
             parts[number] = part
             try:
                 _write(store, number, part)
             except (OSError, FeedmillError) as error:
-                raise StorageError(
-                    f"the lengths cannot be kept: {error}",
-                    file=store.locate(_file(number)),
-                    fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
-                ) from None
+                raise _not_kept(error, store, number) from None
             cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
 
         with Progress("counting tokens", len(self.dataset), "samples", progress) as shown:
-            shown.advance(reused)
-            self._count(todo, shown, keep)
-        return store, [parts[number] for number, _ in every], reused
+            if (todo := read()) or current() is not None:  # a part of a job array ends as one
+                with self._alone(store, next(iter(todo), 0)):
+                    todo = read()  # another process may have counted them
+                    shown.advance(sum(size for number, size in every if number in parts))
+                    reused = len(self.dataset) - sum(self._size(number) for number in todo)
+                    self._count(todo, shown, keep)
+            else:
+                reused = len(self.dataset)
+                shown.advance(reused)
+        cache.hold_derived(self._name)
+        return _Parts(store, [parts[number] for number, _ in every], reused)
+
+    def _alone(self, store: LocalStore, number: int) -> contextlib.AbstractContextManager[object]:
+        """Return a lock: if several processes need lengths, one counts them and the others wait."""
+        if current() is not None:
+            return contextlib.nullcontext()  # parts of a job array on one machine count different ones
+        try:
+            make_folder(os.fspath(store.root))
+            return FileLock(Path(store.root) / "count.lock", wait=True)
+        except (OSError, StorageError) as error:
+            raise _not_kept(error, store, number) from None
 
     def _count(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
         items = (self._item(number) for number in todo)
@@ -561,7 +726,7 @@ class _Job:
             self._on_engine(todo, shown, keep)
         elif len(todo) < 2 or (self.options.workers or available_cores()) == 1:
             for item in items:
-                keep(item.number, self.counter.count(item, functools.partial(shown.advance, 1)))
+                keep(item.number, self.counter.count(item, partial(shown.advance, 1)))
         else:
             shown.of_sizes([self._size(number) for number in todo])
             with closing(self._run(items, shown)) as results:
@@ -591,7 +756,7 @@ class _Job:
 
     def _run(self, items: Iterator[_Item], shown: Progress, where: Where | None = None) -> Any:
         # Workers compare nothing, so they need no processor for that.
-        policy = Policy(shared=_Remote(replace(self.options, check=None), self.counter))
+        policy = Policy(shared=_Remote(self.dataset, replace(self.options, check=None), self.counter))
         workers = self.options.workers
         return run(_count_part, items, workers=workers, progress=shown, preload=(__name__,), policy=policy, where=where)
 
@@ -601,6 +766,12 @@ class _Job:
     def _item(self, number: int) -> _Item:
         start, stop = number * PART, number * PART + self._size(number)
         return _Item(number, start, stop, self.table.select(np.arange(start, stop)))
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Return whether samples are not counted yet."""
+        store = LocalStore(cache_folder() / self._name)
+        return not all(store.exists(_file(number)) for number, _ in _parts(len(self.dataset)))
 
     def compare(self, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None) -> list[Miss]:
         """Return the chosen samples of which the processor makes another number of tokens than `found`."""
@@ -691,6 +862,14 @@ def _write(store: LocalStore, number: int, part: _Part) -> None:
         "digest": np.frombuffer(_digest(part), np.uint8),
     }
     write_arrays(store, _file(number), arrays)
+
+
+def _not_kept(error: Exception, store: LocalStore, number: int) -> StorageError:
+    return StorageError(
+        f"the lengths cannot be kept: {error}",
+        file=store.locate(_file(number)),
+        fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+    )
 
 
 def _encoded_part(part: _Part) -> bytes:

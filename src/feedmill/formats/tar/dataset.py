@@ -168,6 +168,9 @@ class TarDataset(Dataset):
             return f"Run 'feedmill prepare-media {self.url} --media-by-extension'."
         return f"Run 'feedmill prepare {self.url} --media-by-extension'."
 
+    def media_version(self) -> str | None:
+        return self.table.media_version()
+
     def _find_costs(self, by: str) -> Int64s | None:
         if by != "bytes":
             stored = self.table.media_costs(by)

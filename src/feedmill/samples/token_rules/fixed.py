@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 
 class _Fixed(TokenRule):
@@ -44,8 +44,12 @@ class LlavaImages(_Fixed):
         height, width = given.edges(side, {"height": 224, "width": 224}, "height", "width")
         strategy = folder.processor.choice("vision_feature_select_strategy", None, ("default", "full"))
         extra = folder.processor.integer("num_additional_image_tokens", 0, 0)
-        self.each = (height // patch) * (width // patch) + extra - (strategy == "default")
+        self.patches = (height // patch) * (width // patch)
+        self.each = self.patches + extra - (strategy == "default")
         self.placeholder = folder.token("image_token", "<image>")
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(np.ones(len(sizes)), self.patches)
 
 
 class DeepseekImages(_Fixed):

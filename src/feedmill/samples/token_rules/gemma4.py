@@ -12,7 +12,18 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.samples.token_rules.frames import NO_RATE, Sampling, by_clip
-from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Kind, Parameters, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Kind,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+)
 
 
 class Gemma4Images(TokenRule):
@@ -65,6 +76,9 @@ class Gemma4Images(TokenRule):
         )
         return (height // self.patch) * (width // self.patch) // self.pool**2 + 2
 
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, (Gemma4Images.count(self, sizes) - 2) * self.pool**2)
+
 
 class Gemma4Videos(Gemma4Images):
     """Videos of ``Gemma4Processor``: each frame has its time before it, in minutes and seconds."""
@@ -89,6 +103,9 @@ class Gemma4Videos(Gemma4Images):
 
     def count(self, sizes: Sizes) -> Int64s:
         return self.sampling.count(sizes) * super().count(sizes)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(self.sampling.count(sizes), super().vision(sizes).patches)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         return by_clip(sizes, self._times, text)

@@ -12,7 +12,18 @@ import numpy as np
 
 from feedmill.samples.token_rules.frames import NO_RATE, NONE, by_clip, rate
 from feedmill.samples.token_rules.qwen import enlarged, volume_resized
-from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Parameters, Sizes, TokenRule, ratio_above
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+    ratio_above,
+)
 
 _STEEP = "one side is more than 200 times the other"
 
@@ -54,6 +65,9 @@ class Glm4vImages(_Glm):
 
     def count(self, sizes: Sizes) -> Int64s:
         return self._each(sizes, np.full(len(sizes), self.temporal))
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, self.count(sizes) * self.merge**2)
 
 
 class Glm4vVideos(_Glm):
@@ -103,6 +117,10 @@ class Glm4vVideos(_Glm):
         frames = self._sampled(sizes)
         groups = -(-frames // self.temporal)
         return groups * (self._each(sizes, frames) + 2)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        frames = self._sampled(sizes)
+        return in_pictures(-(-frames // self.temporal), self._each(sizes, frames) * self.merge**2)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         return by_clip(sizes, self._times, text)

@@ -13,7 +13,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.samples.token_rules.frames import Sampling
 from feedmill.samples.token_rules.llava_next import Grids, best_resolution, pinpoints, unpadded
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 _GRIDS: Grids = tuple((384 * rows, 384 * columns) for rows in range(1, 7) for columns in range(1, 7))
 
@@ -59,6 +59,11 @@ class LlavaOnevisionImages(TokenRule):
         alone = rows * columns + rows + self.tile
         return np.where(sizes.together > 1, self.tile + 1, alone) + self.extra
 
+    def vision(self, sizes: Sizes) -> Vision:
+        tall, wide = best_resolution(sizes.height, sizes.width, self.grids)
+        tiles = (tall // self.side) * (wide // self.side) + 1
+        return in_pictures(np.where(sizes.together > 1, 1, tiles), self.patches**2)
+
 
 class LlavaOnevisionVideos(TokenRule):
     """Videos of ``LlavaOnevisionProcessor``."""
@@ -78,3 +83,6 @@ class LlavaOnevisionVideos(TokenRule):
 
     def count(self, sizes: Sizes) -> Int64s:
         return self.sampling.count(sizes) * (-(-self.patches // 2)) ** 2 + 1
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(self.sampling.count(sizes), self.patches**2)

@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.samples.token_rules.frames import NO_RATE, rate
-from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Kind, Parameters, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Kind,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,7 +86,8 @@ class MiniCpmImages(TokenRule):
         wide = _divisible(np.where(scaled, wide, width), unit)
         return (tall // self.patch) * (wide // self.patch) // self.merge**2
 
-    def count(self, sizes: Sizes) -> Int64s:
+    def _tokens(self, sizes: Sizes) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the tokens of the whole picture, the number of its slices, and the tokens of each."""
         rows, columns = self.grid(sizes)
         split = rows > 0
         tall, wide = np.maximum(rows, 1), np.maximum(columns, 1)
@@ -83,7 +95,16 @@ class MiniCpmImages(TokenRule):
         part = self._fitted(
             _divisible(sizes.height, tall) / tall, _divisible(sizes.width, wide) / wide, np.ones(len(sizes), bool)
         )
-        return whole + 2 + rows * columns * (part + 2)
+        return whole, rows * columns, part
+
+    def count(self, sizes: Sizes) -> Int64s:
+        whole, slices, part = self._tokens(sizes)
+        return whole + 2 + slices * (part + 2)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        whole, slices, part = self._tokens(sizes)
+        one, others = in_pictures(1, whole * self.merge**2), in_pictures(slices, part * self.merge**2)
+        return Vision(one.patches + others.patches, one.squares + others.squares)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         """Newlines between rows of slices, and the number of the image in its sample."""
@@ -132,6 +153,10 @@ class MiniCpmVideos(MiniCpmImages):
 
     def count(self, sizes: Sizes) -> Int64s:
         return self._sampled(sizes) * super().count(sizes)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        frames, each = self._sampled(sizes), super().vision(sizes)
+        return Vision(frames * each.patches, frames * each.squares)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         return self._sampled(sizes) * self._newlines(sizes) * text("\n") + self._numbers(sizes, text)

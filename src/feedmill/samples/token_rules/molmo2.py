@@ -9,7 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.samples.token_rules.frames import NO_RATE, PAST, by_clip, past_the_last, rate, stepped
-from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Parameters, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+)
 
 _AT_ONCE = 1 << 16
 _MUCH = np.float32(10e9)
@@ -66,6 +76,10 @@ class Molmo2Images(TokenRule):
         low = self._grid(*(np.full(len(sizes), self.crop // self.patch) for _ in range(2)))
         return 4 + rows * (columns + self.columns) + low[0] * (low[1] + self.low_columns)
 
+    def vision(self, sizes: Sizes) -> Vision:
+        rows, columns = self.tiling(sizes)
+        return in_pictures(rows * columns + 1, (self.crop // self.patch) ** 2)
+
 
 class Molmo2Videos(TokenRule):
     """Videos of ``Molmo2Processor``, which takes one in a sample."""
@@ -78,6 +92,7 @@ class Molmo2Videos(TokenRule):
         assert given is not None
         given.must("do_sample_frames", True, True, "the rule is for frames that are sampled")
         side, patch, pool = _geometry(given, [3, 3])
+        self.patches = (side // patch) ** 2
         self.rows, self.wide = -(-(side // patch) // pool[0]), -(-(side // patch) // pool[1])
         self.columns = int(own.flag("video_use_col_tokens", False))
         self.fps = given.maybe("fps", given.number)
@@ -109,6 +124,9 @@ class Molmo2Videos(TokenRule):
     def count(self, sizes: Sizes) -> Int64s:
         frames = stepped(sizes.frames, self._wanted(sizes))
         return frames * (2 + self.rows * (self.wide + self.columns))
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(stepped(sizes.frames, self._wanted(sizes)), self.patches)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         return by_clip(sizes, self._times, text)

@@ -1,4 +1,4 @@
-"""Datasets of conversations with images, and folders of processors, for tests of the lengths of samples."""
+"""Folders of processors, and prepared datasets of conversations with pictures."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
+import tokenizers
+from PIL import Image
 
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
 from helpers.tars import tar_bytes
 
-Image = pytest.importorskip("PIL.Image")
-tokenizers = pytest.importorskip("tokenizers")
 GOLDEN = Path(__file__).parents[1] / "golden/token_rules"
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
@@ -59,29 +58,7 @@ def talk(*pieces: str | None) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
 
 
-MEMBERS: dict[str, bytes] = {
-    "a.jpg": picture(300, 200),
-    "a.json": talk("what", None, "?"),
-    "b.jpg": picture(200, 300, 6),
-    "b.json": talk(None),
-    "c.1.jpg": picture(900, 90),
-    "c.2.jpg": picture(60, 600),
-    "c.json": talk(None, "and", None),
-    "d.json": talk("no image"),
-    "e.jpg": picture(64, 64),
-    "e.json": talk(None, "says <image> itself"),
-    "f.jpg": picture(64, 64),
-    "f.json": talk("forgot it"),
-    "g.jpg": b"\xff\xd8\xff broken",
-    "g.json": talk(None),
-    "h.jpg": picture(64, 64),
-    "h.json": b'{"messages": 5}',
-    "i.jpg": picture(64, 64),
-    "i.txt": b"no conversation",
-}
-
-
-def dataset(folder: Path, members: Mapping[str, bytes] = MEMBERS, *, media: bool = True) -> str:
+def dataset(folder: Path, members: Mapping[str, bytes], *, media: bool = True) -> str:
     folder.mkdir()
     (folder / "s.tar").write_bytes(tar_bytes(list(members.items())))
     prepare(str(folder), split_ratio=[1, 0, 0], progress=False)
