@@ -123,7 +123,10 @@ def test_the_page_runs(
 ) -> None:
     if page == ROOT / IN_A_BUCKET:
         request.getfixturevalue("s3_bucket")  # the server and its keys; the page makes its own bucket
-    shutil.copytree(example, tmp_path / "work", dirs_exist_ok=True)
+    if any(block.language in ("python", "console") for block in blocks(page.read_text())):
+        shutil.copytree(example, tmp_path / "work")
+    else:
+        (tmp_path / "work").mkdir()
     if page == ROOT / "README.md":
         demo_data(tmp_path / "work/demo-out")
     monkeypatch.chdir(tmp_path / "work")

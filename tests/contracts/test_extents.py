@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Recorder:
             patch.setattr(LocalStore, name, function)
 
     def _add(self, store: LocalStore, path: str, offset: int, length: int) -> None:
-        self.read |= {(store.locate(path), at) for at in range(offset, offset + length)}
+        self.read.update(zip(repeat(store.locate(path)), range(offset, offset + length)))
 
 
 @pytest.fixture
@@ -74,10 +75,11 @@ def covered(extents: Sequence[Extents], sample: int | None = None) -> Bytes:
     """All bytes of the ranges, or those that one sample is in need of."""
     found: Bytes = set()
     for each in extents:
+        files = [each.store.locate(path) for path in each.paths]
         rows = zip(*(column.tolist() for column in each[2:6]), strict=True)
         for place, file, begin, end in rows:
             if sample in (None, place):
-                found |= {(each.store.locate(each.paths[file]), at) for at in range(begin, end)}
+                found.update(zip(repeat(files[file]), range(begin, end)))
     return found
 
 

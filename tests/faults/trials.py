@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ class Trials:
         self.start.mkdir()
         made = runner.call(case.make, self.start)
         assert not isinstance(made, Failed), made.text
-        self.old = self._fresh()
+        self._fresh()
+        self.old = self._look()
         first = self._calm()  # which also finds out which modules are needed
         self.calls, self.wanted = self._calm()
         # Two undisturbed runs give the same files, or trials could prove nothing.
@@ -86,8 +88,6 @@ class Trials:
         self.new = self._look()
         assert not isinstance(self.new, Failed), self.new.text
         assert self.new != self.old, f"{case.name} changes nothing that is looked at"
-        self.again = runner.run(case.words, self.place, how="plain")
-        self.wanted_again = self._files()
         self.told = Told(case.name, self.calls)
 
     def _calm(self) -> tuple[list[Call], Any]:
@@ -96,6 +96,12 @@ class Trials:
         calm = self.runner.run(self.case.words, self.place, how=self.how)
         assert calm.status == 0, f"{self.case.name}: {calm.out}{calm.err}"
         return calm.calls, self._files()
+
+    @cached_property
+    def again(self) -> tuple[Result, Any]:
+        """What a second run ends with, and the files after it: few trials ask for it."""
+        self._calm()
+        return self.runner.run(self.case.words, self.place, how="plain"), self._files()
 
     def points(self, fault: str, most: int | None = None) -> list[int]:
         """The calls, from 1, at which a fault makes sense; with `most` a sample, for each fault other ones."""
@@ -195,20 +201,19 @@ class Trials:
     def _run_again(self, how: str, complete: bool, ends: Counter[str]) -> Iterator[str]:
         again = self.runner.run(self.case.words, self.place, how=how)
         found = self._files()
-        if again.status == 0 and found != self.wanted and not (complete and found == self.wanted_again):
+        if again.status == 0 and found != self.wanted and not (complete and found == self.again[1]):
             yield f"run again, it gives other files: {_differ(found, self.wanted)}"
         elif again.status != 0:
-            if not complete or (again.status, again.err) != (self.again.status, self.again.err):
+            if not complete or (again.status, again.err) != (self.again[0].status, self.again[0].err):
                 yield f"run again, it fails with {again.status}: {again.out[-100:]}{again.err[-600:]}"
             elif found != self.wanted:
                 yield f"refused as done already, but there are other files: {_differ(found, self.wanted)}"
             ends["refused as done already"] += 1
 
-    def _fresh(self) -> Any:
-        """Begin again in the same place; what a reader sees there."""
+    def _fresh(self) -> None:
+        """Begin again in the same place."""
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.start, self.place, symlinks=True)
-        return self._look() if not hasattr(self, "calls") else None
 
     def _look(self) -> Any:
         return self.runner.call(self.case.look, self.place)

@@ -231,3 +231,33 @@ def test_recipes_take_the_options_of_the_verb() -> None:
     """All but where the data is, how it is checked, and the progress."""
     options = set(Lengths.__dataclass_fields__) - {"_"}
     assert set(LengthsModel.model_fields) == options - {"path", "split", "check", "progress"}
+
+
+def test_worker_processes_find_the_lengths(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = fm.Recipe.load(folder / "r.yaml").plan()
+    capfd.readouterr()
+    with_processes = fm.Loader(plan, 2, rank=0, world_size=1, remainder="ragged", workers=fm.Workers(1, processes=True))
+    rows = [row.keys for batch in with_processes for row in batch]
+    with_processes.close()
+    assert rows == [row.keys for row in plan.read(range(len(plan)))] and "counting" not in capfd.readouterr().err
+
+
+def test_lengths_without_pack_are_costs(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "budget.yaml").write_text(
+        "source: {path: vqa/, lengths: a}\nlengths: {a: {processor: p/, messages: json}}\nbatch: {tokens: 4500}\n"
+    )
+    plan = fm.Recipe.load(folder / "budget.yaml").plan()
+    lengths = plan.sources[0].lengths
+    assert lengths is not None
+    for batch in itertools.islice(fm.Loader(plan, rank=0, world_size=1, output="samples"), 4):
+        tokens = [int(lengths[plan.sources[0].find(sample.key)]) for sample in batch]
+        assert sum(tokens) <= 4500
+    assert not caplog.records
+
+
+def test_a_nested_recipe_declares_its_own_lengths(folder: Path) -> None:
+    (folder / "inner.yaml").write_text("source: {path: vqa/, lengths: a}\nlengths: {a: {processor: p/}}\nepochs: 1\n")
+    (folder / "outer.yaml").write_text("source: {recipe: inner.yaml}\nepochs: 1\npack: {seq_len: 8192, media: 2}\n")
+    plan = fm.Recipe.load(folder / "outer.yaml").plan()
+    rows = plan.read(range(len(plan)))
+    assert sorted(key for row in rows for key in row.keys) == [f"{n:03d}" for n in range(20)]

@@ -289,3 +289,59 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     assert done.exit_code == 1, done.output
     first = measured.lengths[2]
     assert f"differs: c (sample 2): predicted {first + 2:,}, real {first:,}" in done.stdout
+
+
+def test_a_plan_finds_lengths_without_a_table_of_media(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
+    first = fm.open(data).lengths_by(place, progress=False)
+    tables: list[str] = []
+    real = type(fm.open(data)).media_table
+
+    def counting(self: Any) -> Any:
+        tables.append(self.url)
+        return real(self)
+
+    monkeypatch.setattr(type(fm.open(data)), "media_table", counting)
+
+    def again() -> Any:
+        opened = fm.open(data).lengths_by(place, progress=False)
+        assert opened.counts.refused == first.counts.refused and opened.counts.identity == first.counts.identity
+        for old, new in zip(
+            (first.counts.tokens, first.counts.media, *first.counts.vision),
+            (opened.counts.tokens, opened.counts.media, *opened.counts.vision),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(old, new)
+        made, tables[:] = len(tables), []
+        return made
+
+    assert again() == 0
+    (brief,) = [path for path in (tmp_path / "cache/lengths").iterdir() if path.is_file()]
+    whole = brief.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        brief.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        again()
+    brief.write_bytes(whole[:-1])
+    assert again() == 1
+    assert again() == 0
+
+
+def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), Path(processor(tmp_path / "p"))
+    before = fm.open(data).lengths_by(place, progress=False)
+    (place / "chat_template.jinja").write_text(TEMPLATE + "more")
+    more = fm.open(data).lengths_by(place, progress=False)
+    assert (more.lengths - before.lengths)[:4].tolist() == [4] * 4
+    assert {key for key, word in more.counts.identity.items() if word != before.counts.identity[key]} == {"texts"}
+    with_media = fm.open(data).lengths_by(place, progress=False, media=["jpg"])
+    assert with_media.counts.media.tolist() != more.counts.media.tolist()
+    import sqlite3
+
+    with sqlite3.connect(str(Path(data) / ".nv-meta/index.sqlite")) as index:
+        index.execute("""UPDATE media_metadata SET metadata_json = json_set(metadata_json, '$.width', 901)
+            WHERE entry_key = 'a.jpg'""")
+    index.close()
+    wider = fm.open(data).lengths_by(place, progress=False)
+    assert wider.lengths[0] != more.lengths[0] and wider.lengths[1] == more.lengths[1]

@@ -262,6 +262,10 @@ class Dataset(Hinted, Showable, ABC):
         """
         return None
 
+    def media_version(self) -> str | None:
+        """Return a text that changes when `media_table` does, beside the fingerprint; None if only the table tells."""
+        return None
+
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:
         """Return the cost of each sample from the index, without reading samples.
 

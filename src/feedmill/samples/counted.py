@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import FeedmillError
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Want
-from feedmill.formats.extents import Extents
 from feedmill.formats.mediatable import MediaTable
-from feedmill.formats.sample import Sample, Source
+from feedmill.samples.views import DatasetView
 
 Int64s = npt.NDArray[np.int64]
 
@@ -57,7 +55,7 @@ class SampleLengths:
         return self.look()
 
 
-class CountedDataset(Dataset):
+class CountedDataset(DatasetView):
     """A dataset of samples whose tokens are known; it reads, decodes and locates them.
 
     Its `lengths` are 0 for samples without a length: they are in no row.
@@ -71,9 +69,8 @@ class CountedDataset(Dataset):
     format = "counted"
 
     def __init__(self, dataset: Dataset, counts: SampleLengths, again: Callable[[Dataset], SampleLengths]) -> None:
-        self.dataset, self.counts, self.again = dataset, counts, again
-        self.url, self.split = dataset.url, dataset.split
-        self._opened = replace(dataset.opened, reopen=None)
+        super().__init__(dataset)
+        self.counts, self.again = counts, again
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _counted_again, (self.dataset, self.again)
@@ -101,42 +98,15 @@ class CountedDataset(Dataset):
         keys = [sample.key for sample in raw]  # before the view, which may change samples
         return self.dataset._viewed(raw), keys
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
     def read(self, indices: Indices) -> list[Any]:
         return self.dataset.read(indices)
-
-    def read_raw(self, indices: Indices) -> list[Sample]:
-        return self.dataset.read_raw(indices)
 
     def read_batch(self, indices: Indices, want: Want) -> Batch | None:
         return self.dataset.read_batch(indices, want)
 
     @property
-    def is_remote(self) -> bool:
-        return self.dataset.is_remote
-
-    @property
     def shuffle_block(self) -> int | None:
         return self.dataset.shuffle_block
-
-    def load_ahead(self) -> None:
-        self.dataset.load_ahead()
-
-    def copy_indices(self) -> None:
-        self.dataset.copy_indices()
-
-    def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self.dataset.extents(indices)
-
-    @property
-    def row_files(self) -> Sequence[str]:
-        return self.dataset.row_files
-
-    @property
-    def shard_bounds(self) -> Int64s:
-        return self.dataset.shard_bounds
 
     @property
     def stored_length(self) -> int:
@@ -144,21 +114,6 @@ class CountedDataset(Dataset):
 
     def kept_before(self, stored: int) -> int:
         return self.dataset.kept_before(stored)
-
-    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        return self.dataset.stored_rows(indices)
-
-    def samples_of_row(self, file: int, row: int) -> list[int]:
-        return self.dataset.samples_of_row(file, row)
-
-    def locate(self, index: int) -> Source:
-        return self.dataset.locate(index)
-
-    def locate_part(self, name: str) -> Source:
-        return self.dataset.locate_part(name)
-
-    def find(self, key: str) -> int:
-        return self.dataset.find(key)
 
     def fingerprint(self) -> str:
         return self.dataset.fingerprint()
@@ -169,29 +124,12 @@ class CountedDataset(Dataset):
     def media_table(self) -> MediaTable | None:
         return self.dataset.media_table()
 
-    def _find_costs(self, by: str) -> Int64s | None:
-        return self.dataset.costs(by)
-
-    @property
-    def cost_fields(self) -> Sequence[str]:
-        return self.dataset.cost_fields
-
-    def costs_advice(self, by: str) -> str:
-        return self.dataset.costs_advice(by)
-
     def describe(self) -> dict[str, Any]:
         return {**self.dataset.describe(), "counted": dict(self.counts.identity)}
 
     @property
-    def splits(self) -> Mapping[str, int]:
-        return self.dataset.splits
-
-    @property
     def remarks(self) -> Sequence[str]:
         return self.dataset.remarks
-
-    def verify(self) -> Sequence[FeedmillError]:
-        return self.dataset.verify()
 
 
 def _counted_again(dataset: Dataset, again: Callable[[Dataset], SampleLengths]) -> CountedDataset:

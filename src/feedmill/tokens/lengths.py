@@ -12,16 +12,22 @@ tokenizer, the template, the processor's files and options, and the rules with t
     digest   uint8[16]  xxh3-128 of the three
 
 A part is published when it is whole, so a killed run loses less than one. A damaged part is counted again.
+
+A plan opens the lengths of a whole dataset in each process and at each resume. They are kept once more, with the media
+and patches of each sample, in one file ``lengths/<hash>``; see `_brief_name`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +35,7 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
+from feedmill._version import __version__
 from feedmill.documents.batch import BadDocument
 from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
@@ -46,6 +53,8 @@ from feedmill.samples.token_rules.rule import UNKNOWN
 from feedmill.storage import LocalStore
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
@@ -197,9 +206,105 @@ def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: A
 
 def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
     """Return the lengths of the samples, from the cache folder as far as they are there."""
+    brief = _brief_name(dataset, options)
+    known = None if brief is None else _brief(brief, dataset, options)
+    if known is not None:
+        return known
     with _job(dataset, options) as job:
-        _, found, refused = job.collected(options.progress)
-    return SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
+        # Every worker process of a loader does this: what is there already is not worth a line.
+        _, found, refused = job.collected(options.progress if job.lacks_parts else False)
+    counts = SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
+    if brief is not None:
+        _write_brief(brief, counts)
+    return counts
+
+
+def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
+    """Return the name of what is kept of the lengths of a whole dataset; None if it cannot be known in short.
+
+    Ranks and their workers open a plan at the same time, and again at each resume. This name needs no table of media,
+    which takes a minute of processor time for 10^7 of them, and no process that renders.
+    """
+    version = dataset.media_version()
+    folder = Path(options.processor)
+    if version is None or options.measure or not folder.is_dir():
+        return None
+    rules = read_rules(os.fspath(folder), options.processor_args)
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jinja") and path.is_file())
+    if options.chat_template is not None and Path(options.chat_template).is_file():
+        files.append(Path(options.chat_template))
+    digest, dated = xxhash.xxh3_128(), False
+    for path in files:
+        if path.name.endswith(".index.json"):
+            continue  # of weights
+        data = path.read_bytes()
+        dated |= b"strftime_now" in data
+        digest.update(f"{path.name} {len(data)}\0".encode())
+        digest.update(data)
+    named = {name: getattr(options, name) for name in ("messages", "text", "chat_template_args", "media")}
+    words = (
+        f"brief {_VERSION} {__version__}",
+        dataset.fingerprint(),
+        f"{dataset.split} {len(dataset)} {version}",
+        digest.hexdigest(),
+        f"{rules.digest} {rules.identity}",
+        f"{named} {options.chat_template}",
+        date.today().isoformat() if dated else "",
+    )
+    return f"{FOLDER}/{hash_words(words)}"
+
+
+def _brief(name: str, dataset: Dataset, options: Lengths) -> SampleLengths | None:
+    """Return the lengths of a whole dataset from one file; None if it is not there, or damaged."""
+    store = LocalStore(cache_folder())
+    try:
+        if not store.exists(name):
+            return None
+        arrays = read_arrays(store, name)
+        digest, about = arrays.pop("digest").tobytes(), orjson.loads(arrays["about"].tobytes())
+        if digest != _digest_of(arrays) or arrays["tokens"].shape != (len(dataset),):
+            return None
+        refused = [Refused(*each) for each in about["refused"]]
+    except (FeedmillError, KeyError, ValueError, TypeError, OSError) as error:
+        logger.warning("lengths of samples cannot be read and are put together again: %s", error)
+        return None
+    disk_cache(cache_folder()).hold_derived(name)
+
+    def look() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if "patches" in arrays:
+            return arrays["patches"], arrays["squares"]
+        with _job(dataset, options) as job:
+            return job.vision()
+
+    return SampleLengths(arrays["tokens"], refused, arrays["media"].astype(np.int64), about["identity"], look)
+
+
+def _write_brief(name: str, counts: SampleLengths) -> None:
+    arrays = {
+        "tokens": counts.tokens.astype("<i4", copy=False),
+        "media": counts.media.astype("<i4"),
+        "about": np.frombuffer(
+            orjson.dumps({"refused": list(map(list, counts.refused)), "identity": counts.identity}), np.uint8
+        ),
+    }
+    with contextlib.suppress(ConfigError):  # raised again if patches are asked for
+        patches, squares = counts.vision
+        arrays |= {"patches": patches.astype("<i8", copy=False), "squares": squares.astype("<i8", copy=False)}
+    store = LocalStore(cache_folder())
+    try:
+        write_arrays(store, name, {**arrays, "digest": np.frombuffer(_digest_of(arrays), np.uint8)})
+    except (OSError, FeedmillError) as error:
+        logger.warning("lengths of samples cannot be kept in short: %s", error)
+        return
+    disk_cache(cache_folder()).hold_derived(name, written=name)
+
+
+def _digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        digest.update(f"{name}\0".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.digest()
 
 
 def _job(dataset: Dataset, options: Lengths) -> _Job:
@@ -452,15 +557,7 @@ class _Job:
             for number, size in _parts(len(self.dataset)):
                 part = _read(store, number, size)
                 if part is None:
-                    part = self._count(range(number * PART, number * PART + size), shown)
-                    try:
-                        _write(store, number, part)
-                    except (OSError, FeedmillError) as error:
-                        raise StorageError(
-                            f"the lengths cannot be kept: {error}",
-                            file=store.locate(_file(number)),
-                            fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
-                        ) from None
+                    part = self._counted(store, number, size, shown)
                     cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
                 else:
                     cache.hold_derived(self._name)
@@ -468,6 +565,31 @@ class _Job:
                     shown.done += size
                 parts.append(part)
         return _Parts(store, parts, reused)
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Return whether samples are not counted yet."""
+        store = LocalStore(cache_folder() / self._name)
+        return not all(store.exists(_file(number)) for number, _ in _parts(len(self.dataset)))
+
+    def _counted(self, store: LocalStore, number: int, size: int, shown: Progress) -> _Part:
+        """Count a part and write it. If several processes need it, one counts it and the others wait."""
+        try:
+            make_folder(os.fspath(store.root))
+            lock = FileLock(Path(store.root) / "count.lock", wait=True)
+        except (OSError, StorageError) as error:
+            raise _not_kept(error, store, number) from None
+        with lock:
+            part = _read(store, number, size)
+            if part is not None:
+                shown.done += size
+                return part
+            part = self._count(range(number * PART, number * PART + size), shown)
+            try:
+                _write(store, number, part)
+            except (OSError, FeedmillError) as error:
+                raise _not_kept(error, store, number) from None
+            return part
 
     def length(self, text: str) -> int:
         """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
@@ -631,6 +753,14 @@ def _write(store: LocalStore, number: int, part: _Part) -> None:
         "digest": np.frombuffer(_digest(part), np.uint8),
     }
     write_arrays(store, _file(number), arrays)
+
+
+def _not_kept(error: Exception, store: LocalStore, number: int) -> StorageError:
+    return StorageError(
+        f"the lengths cannot be kept: {error}",
+        file=store.locate(_file(number)),
+        fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+    )
 
 
 def _digest(part: _Part) -> bytes:

@@ -124,7 +124,7 @@ def test_any_graph_both_ways(tmp_path_factory: Any, case: Any, keep: str, files:
     both_ways(tmp_path_factory.mktemp("graph"), *case, keep, files)
 
 
-@pytest.mark.parametrize("keep", ["first", "longest"])
+@pytest.mark.parametrize("keep", ["first", pytest.param("longest", marks=pytest.mark.slow)])
 def test_shapes_both_ways(tmp_path: Path, keep: str) -> None:
     numbers = random.Random(3)
     order = numbers.sample(range(60), 60)

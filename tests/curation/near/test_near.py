@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.jobs import memory
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
+from helpers.durations import slow_but
 from helpers.near_copies import (
     brute_force,
     clusters,
@@ -195,9 +197,14 @@ def test_any_number_of_processes_and_any_memory_give_the_same(
     assert {**small.as_dict(), "left_out": one.left_out} == one.as_dict()
 
 
-@pytest.mark.parametrize("keep", ["first", "longest"])
-@pytest.mark.parametrize("full", [40, pytest.param(42, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("removal", ["covered", "connected"])
+@pytest.mark.parametrize(
+    ("removal", "full", "keep"),
+    slow_but(
+        product(["covered", "connected"], [40, 42], ["first", "longest"]),
+        ("covered", 40, "first"),
+        ("connected", 40, "longest"),
+    ),
+)
 def test_little_memory_gives_the_same_bytes(
     folder: Path, full: int, keep: str, removal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

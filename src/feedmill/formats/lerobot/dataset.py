@@ -515,8 +515,12 @@ class LeRobotDataset(Episodic, TableDataset):
             name: {"samples": count, "shards": len(set(self.episodes.file[self._splits[name]].tolist()))}
             for name, count in self.splits.items()
         }
+        facts = super().describe()
+        filmed = {path for places in self.episodes.videos.values() for path, _ in map(places.__getitem__, self._chosen)}
+        if filmed and facts.get("bytes") is not None:  # one listing, instead of a request for each file
+            facts["bytes"] += sum(entry.size for entry in self.store.files("videos") if entry.path in filmed)
         return {
-            **super().describe(),
+            **facts,
             "version": self.info["codebase_version"],
             "episodes": len(self._chosen),
             "fps": self.info["fps"],

@@ -72,8 +72,8 @@ from feedmill.planning.recipes.fields import (
 )
 
 _OF_A_PATH = (
-    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes", "aux"),
-    *("lengths", "subset", "subflavors"),
+    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes"),
+    *("lengths", "aux", "subset", "subflavors"),
 )
 
 
@@ -208,7 +208,7 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:10]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:9]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         frames = None if self.windows is None else self.windows.frames
