@@ -137,4 +137,4 @@ def child(
 
 def feedmill(*arguments: object) -> list[str]:
     """Return the command line that runs Feedmill's command as the installed script does."""
-    return [sys.executable, "-c", "from feedmill.cli.app import main; main()", *map(str, arguments)]
+    return [sys.executable, "-c", "from feedmill.__main__ import main; main()", *map(str, arguments)]

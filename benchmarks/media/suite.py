@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sys
@@ -14,7 +15,8 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.lib import corpus
-from benchmarks.lib.measure import Row, alternate, child, feedmill, run
+from benchmarks.lib.measure import Row, alternate, child, feedmill, rounds, run
+from benchmarks.media import rows as rows_of
 from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
 
 PEERS = ("energon", "lerobot")
@@ -215,6 +217,79 @@ def robots() -> Path:
     return path
 
 
+def row_samples() -> Path:
+    """Return a prepared dataset of 100,000 conversations with 0 to 6 pictures; recipes of their rows lie beside it.
+
+    Beside it are the processor of the recipes, of Qwen3-VL with a tokenizer of bytes, and the lengths of the samples.
+    """
+    import tokenizers
+
+    root = corpus.folder() / f"rows_{rows_of.SAMPLES}"
+    path, model = root / "samples", root / "processor"
+    if (root / ".complete").exists():
+        return path
+    shutil.rmtree(root, ignore_errors=True)
+    path.mkdir(parents=True)
+    model.mkdir()
+    pictures, each = rows_of.jpegs(), rows_of.SAMPLES // rows_of.SHARDS
+    for shard in range(rows_of.SHARDS):
+        with open(path / f"{shard:03d}.tar", "wb", buffering=1 << 20) as out:
+            for number in range(shard * each, (shard + 1) * each):
+                for part, data in rows_of.sample(number, pictures).items():
+                    out.write(corpus.tar_header(f"{number:09d}.{part}", len(data)))
+                    out.write(data.ljust(-(-len(data) // 512) * 512, b"\0"))
+            out.write(b"\0" * 1024)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({sign: number for number, sign in enumerate(alphabet)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"])
+    made.save(str(model / "tokenizer.json"))
+    (model / "chat_template.jinja").write_text(rows_of.TEMPLATE)
+    size = {"shortest_edge": rows_of.LEAST, "longest_edge": rows_of.MOST}
+    settings = {"patch_size": rows_of.SIDE // 2, "size": size, "processor_class": "Qwen3VLProcessor"}
+    (model / "preprocessor_config.json").write_text(json.dumps(settings))
+    for seq_len in SEQ_LENS:
+        (root / f"rows_{seq_len}.yaml").write_text(
+            f"source: {{path: samples, lengths: qwen}}\nepochs: 1\nlengths: {{qwen: {{processor: processor}}}}\n"
+            f"pack: {{seq_len: {seq_len}, long: drop}}\n"
+        )
+    run(feedmill("prepare", path, "--non-interactive", "--split-ratio", "1,0,0"))
+    run(feedmill("prepare-media", path, "--media-by-extension"))
+    crude = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+    (path / ".nv-meta" / "crude.yaml").write_text(crude)
+    (root / ".complete").touch()
+    return path
+
+
+SEQ_LENS = (16_384, 65_536)
+"""Tokens of rows."""
+
+
+def rows(repeat: int) -> Iterable[Row]:
+    """Measure rows of text and images that a plan packed, beside Energon's packing from a buffer of 1,000."""
+    path = row_samples()
+    os.environ["FEEDMILL_CACHE_DIR"] = str(path.parent / "cache")
+    shutil.rmtree(path.parent / "cache", ignore_errors=True)
+    counted = run(feedmill("lengths", path, "--processor", path.parent / "processor", "--split", "train"))
+    yield Row("rows", "lengths of 100,000 samples, processor time", "s", [counted["cpu_s"]], note="once, before")
+    energon = partial(child, peers.need("energon"), "media.peers.energon", "rows", path, env=peers.environment())
+    for seq_len in SEQ_LENS:
+        sides: dict[str, Callable[[], dict[str, float]]] = {
+            "knapsack": partial(energon, seq_len, "knapsack"),
+            "documented": partial(energon, seq_len, "documented"),
+            "ours": partial(child, sys.executable, "media.peers.feedmill", "rows", path, seq_len),
+        }
+        found = rounds(repeat, sides)
+        ours = found["ours"]
+        for packer in ("documented", "knapsack"):
+            theirs = found[packer]
+            title = f"rows of {seq_len:,}, Energon's {packer} packer"
+            speed = "tokens_per_cpu_s"
+            yield Row("rows", f"{title}: tokens per second of processor time", "/s", ours[speed], theirs[speed], 1)
+            for name, unit in (("fill", "%"), ("rows", ""), ("samples", "")):
+                yield Row("rows", f"{title}: {name}", unit, ours[name], theirs[name])
+
+
 def windows(repeat: int) -> Iterable[Row]:
     """Measure shuffled windows of robot videos per second of processor time, beside LeRobot's own data sets."""
     path = robots()
@@ -241,6 +316,6 @@ def windows_bucket(repeat: int) -> Iterable[Row]:
 
 
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
-    "prepare-media": prepare_media, "video": video, "frames": frames, "windows": windows,
+    "prepare-media": prepare_media, "video": video, "frames": frames, "rows": rows, "windows": windows,
     "windows-bucket": windows_bucket,
 }  # fmt: skip

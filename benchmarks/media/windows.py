@@ -17,11 +17,11 @@ SECONDS = {
     "action": [number / RATE for number in range(16)],
 }  # fmt: skip
 """The windows: three images, two states and 16 actions a sample."""
-BATCHES = 4
-"""Batches that are measured, of 18 in an epoch."""
+BATCHES, FEW = 18, 4
+"""Batches that are measured: those of an epoch, or few of a side that would take minutes."""
 
 
-def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]]) -> dict[str, float]:
+def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]], number: int = BATCHES) -> dict[str, float]:
     """Return windows per second of processor time, workers included, and per second of wall time.
 
     Args:
@@ -29,7 +29,7 @@ def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]]) -> dict[str,
     """
     began, cpu, count = time.perf_counter(), _busy(), 0
     batches = start()
-    for _ in range(BATCHES):
+    for _ in range(number):
         batch = next(batches)
         count += len(batch["action"])
         assert tuple(batch["action"].shape[1:]) == (16, 6)

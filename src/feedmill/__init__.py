@@ -24,6 +24,7 @@ register(
         "mapped": "feedmill.samples.views.mapped",
         "filtered": "feedmill.samples.views.filtered",
         "selected": "feedmill.samples.views.selected",
+        "lengths_by": "feedmill.tokens.lengths.lengths_by",
         "to_arrow": "feedmill.samples.frames.to_arrow",
         "to_polars": "feedmill.samples.frames.to_polars",
         "to_pandas": "feedmill.samples.frames.to_pandas",
@@ -70,6 +71,7 @@ _HOME = {
     "Recipe": "planning.recipes.recipe",
     "RepairReport": "indexing.repair",
     "Sample": "formats.sample",
+    "SampleRow": "samples.rows",
     "SimilarityInterleavedSample": "samples.types",
     "SkipSample": "loading.failures",
     "Source": "formats.sample",
@@ -95,6 +97,7 @@ _HOME = {
     "bench": "loading.bench",
     "cache": "loading.caching",
     "check": "indexing.check",
+    "collate_rows": "tokens.collaterows",
     "convert": "converting.convert",
     "decode": "tokens.decode",
     "decontaminate": "curation.decontaminate.job",
@@ -210,6 +213,7 @@ if TYPE_CHECKING:
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
+    from feedmill.samples.rows import SampleRow
     from feedmill.samples.targets import LossMask, Targets, with_targets
     from feedmill.samples.types import (
         CaptioningSample,
@@ -227,6 +231,7 @@ if TYPE_CHECKING:
     )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
+    from feedmill.tokens.collaterows import collate_rows
     from feedmill.tokens.decode import decode
     from feedmill.tokens.index import index
     from feedmill.tokens.lengths import lengths
@@ -280,6 +285,7 @@ __all__ = [
     "Recipe",
     "RepairReport",
     "Sample",
+    "SampleRow",
     "SimilarityInterleavedSample",
     "SkipSample",
     "Source",
@@ -305,6 +311,7 @@ __all__ = [
     "bench",
     "cache",
     "check",
+    "collate_rows",
     "convert",
     "decode",
     "decontaminate",

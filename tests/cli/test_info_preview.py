@@ -20,6 +20,8 @@ from feedmill.cli.app import app
 from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.sample import Sample, Source
+from helpers.recordings import robomimic
+from helpers.robots import write_robot
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -101,6 +103,19 @@ def test_info_for_people_and_programs(opened: Any) -> None:
     document = json.loads(run("info", "coco", "--json").stdout)
     assert document["splits"]["train"] == {"samples": 3, "shards": 1}
     assert document["first_sample"] == {"key": "0000", "parts": {"jpg": 3, "json": 2}}
+
+
+def test_info_of_episodes(tmp_path: Path) -> None:
+    """The rate, the cameras, and the bytes of videos; splits that share their files have no shards."""
+    pytest.importorskip("av")
+    robot = write_robot(tmp_path / "r", fps=20, lengths=(4, 5), cameras={"front": (16, 24)}, video=True)
+    done = run("info", str(robot.path))
+    assert done.exit_code == 0 and "2, 20 steps a second" in done.output and "front" in done.output
+    stored = sum(path.stat().st_size for part in ("data", "videos") for path in (robot.path / part).rglob("*.*"))
+    assert json.loads(run("info", str(robot.path), "--json").stdout)["bytes"] == stored
+    recording = pytest.importorskip("h5py") and robomimic(tmp_path / "demo.hdf5")
+    text = run("info", str(recording)).output
+    assert "3, 20 steps a second" in text and "share" in text and text.count("shards") == 1
 
 
 def test_info_of_an_empty_data_set(opened: Any) -> None:

@@ -140,6 +140,9 @@ def test_episodes_of_robomimic(tmp_path: Path) -> None:
     valid = fm.open(path, split="valid")
     assert len(valid) == 5 and valid[0].key == "000002/000000"
     assert np.array_equal(valid[1]["obs.eef"], dataset["000002/000001"]["obs.eef"])
+    camera = next(name for name, one in dataset.features.items() if one["dtype"] == "image")
+    units = fm.open(path, decode="rgb", windows={camera: [-1, 0]})
+    assert np.array_equal(units[3][camera][1], dataset[3][camera] / np.float32(255))
     assert valid.fingerprint() != dataset.fingerprint()
     with pytest.raises(NotFound, match=r"no split 'test'.*'train', 'valid'"):
         fm.open(path, split="test")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from feedmill.errors import DataError
+from feedmill.errors import ConfigError, DataError
 from feedmill.formats import avvideo
 from feedmill.formats.base import Dataset
 from feedmill.formats.lerobot.dataset import open_lerobot
@@ -76,6 +76,13 @@ def test_columns_tasks_and_keys(robot: Path) -> None:
     assert sample["grid"].dtype == np.int16 and sample["grid"].tolist() == [[15, 1], [2, 3]]
     facts = dataset.describe()
     assert (facts["episodes"], facts["fps"], facts["cameras"], facts["tasks"]) == (4, 10, [CAMERA], 2)
+
+
+def test_a_folder_above_is_no_table(robot: Path, tmp_path: Path) -> None:
+    """Its Parquet files were one table with a hundred columns, most of them null."""
+    shutil.copytree(robot, tmp_path / "all" / "arm")
+    with pytest.raises(ConfigError, match=r"1 LeRobot datasets lie below .*'arm'.*Open .*all/arm"):
+        open_dataset(tmp_path / "all")
 
 
 def test_raw_frames_are_png(robot: Path) -> None:

@@ -15,8 +15,11 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.avvideo import as_png
 from feedmill.formats.episodes import offsets_of
+from feedmill.samples.images import IMAGE_SPECS, decode_image
 from helpers import foreign_datasets as sourcedata
+from helpers.robots import write_robot
 
 pytest.importorskip("av")
 FOLDER = Path(__file__).parents[1] / "golden" / "sources" / "lerobot"
@@ -52,6 +55,65 @@ def test_windows_are_those_of_lerobot(tag: str) -> None:
     assert set(sample) == set(golden["item"])
     for name, expected in golden["item"].items():
         check(name, sample[name], expected)
+
+
+@pytest.mark.parametrize("tag", EXPECTED["windows"])
+def test_pictures_of_torchrgb_are_the_tensors_of_lerobot(tag: str) -> None:
+    pytest.importorskip("torch")
+    golden = EXPECTED["windows"][tag]
+    options = golden["options"]
+    dtypes = {one["dtype"] for one in golden["item"].values() if "sha256" in one}
+    decode = "torchrgb" if dtypes == {"torch.float32"} else "torchrgb8"
+    dataset = fm.open(FOLDER / "windows", windows=options.get("delta_timestamps"), decode=decode)
+    index = {0: 0, 1: 7, 2: 19}[options.get("episodes", [0])[0]] + golden["index"]
+    batch = next(iter(fm.Loader(fm.Plan.over(dataset.select([index]), shuffle="none"), 1)))
+    for name, expected in golden["item"].items():
+        if "sha256" in expected:
+            for picture in (dataset[index][name], batch[name][0]):
+                assert str(picture.dtype) == expected["dtype"] and list(picture.shape) == expected["shape"], name
+                assert hashlib.sha256(picture.numpy().tobytes()).hexdigest() == expected["sha256"], name
+
+
+@pytest.mark.parametrize("windows", [None, {"observation.images.top": [-2, 0]}])
+@pytest.mark.parametrize("spec", IMAGE_SPECS)
+def test_frames_have_the_form_of_the_image_spec(spec: str, windows: Any) -> None:
+    """Each is what the same picture gives as a PNG; batches are filled with the same values."""
+    pytest.importorskip("torch")
+    plain = fm.open(FOLDER / "windows", windows=windows)
+    dataset = fm.open(FOLDER / "windows", windows=windows, decode=spec)
+    name, indices = "observation.images.top", [3, 9, 20]
+    batch = next(iter(fm.Loader(fm.Plan.over(dataset.select(indices), shuffle="none"), 3)))[name]
+    for number, index in enumerate(indices):
+        frames = plain[index][name]
+        expected = [decode_image(as_png(frame), spec) for frame in frames.reshape(-1, *frames.shape[-3:])]
+        found = dataset[index][name]
+        for value in (found, batch[number]):
+            each = list(value) if windows else [value]
+            assert len(each) == len(expected) == (3 if windows else 1)
+            for left, right in zip(each, expected, strict=True):
+                assert type(left) is type(right) and np.array_equal(np.asarray(left), np.asarray(right))
+                assert getattr(left, "dtype", None) == getattr(right, "dtype", None)
+
+
+def test_frames_that_cannot_be_batched_together(tmp_path: Path) -> None:
+    """Cameras of two sizes make a list, and a broken video is blamed on its sample, as without batches."""
+    write_robot(tmp_path / "a", lengths=(4,), cameras={"front": (16, 24)}, video=True)
+    write_robot(tmp_path / "b", lengths=(4,), cameras={"front": (32, 24)}, video=True)
+    blend = [{"path": str(tmp_path / name), "weight": 1.0} for name in "ab"]
+    plan = fm.Recipe.parse({"blend": blend, "decode": "rgb", "seed": 1, "samples": 8}).plan()
+    batch = next(iter(fm.Loader(plan, 8)))
+    assert {one.shape for one in batch["front"]} == {(16, 24, 3), (32, 24, 3)}
+    assert {one.dtype for one in batch["front"]} == {np.dtype(np.float32)}
+
+    video = next((tmp_path / "a").glob("videos/**/*.mp4"))
+    data = bytearray(video.read_bytes())
+    at = data.index(b"mdat") + 4
+    size = int.from_bytes(data[at - 8 : at - 4], "big") - 8
+    data[at : at + size] = bytes(size)
+    video.write_bytes(data)
+    dataset = fm.open(tmp_path / "a", decode="torchrgb")
+    with pytest.raises(DataError, match="sample 0"):
+        next(iter(fm.Loader(fm.Plan.over(dataset, shuffle="none"), 4)))
 
 
 def test_batches_hold_arrays() -> None:

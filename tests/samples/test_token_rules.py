@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import feedmill as fm
+from feedmill.formats.mediatable import MediaTable
+from feedmill.formats.mediatable import table_of as media_table
 from feedmill.samples.token_rules.processor import RULES, ProcessorRules, read_rules
 from feedmill.samples.token_rules.qwen import stamps
 from feedmill.samples.token_rules.rule import UNKNOWN, Sizes
@@ -43,6 +45,13 @@ def table_of(name: str, folder: Path) -> tuple[ProcessorRules, str, Sizes, np.nd
     rows = np.asarray(table["rows"], np.float64)
     sizes = Sizes.of(**dict(zip(COLUMNS[kind], rows.T, strict=False)))
     return read_rules(folder_of(table["files"], folder), table["options"]), kind, sizes, rows[:, -1].astype(np.int64)
+
+
+def images(sizes: list[tuple[int, int]]) -> MediaTable:
+    """A table of samples of one image each, (height, width)."""
+    numbers = np.full((len(sizes), 7), np.nan)
+    numbers[:, [1, 0]] = sizes
+    return media_table(np.arange(len(sizes)), ["jpg"] * len(sizes), np.zeros(len(sizes), np.uint8), numbers, len(sizes))
 
 
 def test_every_family_has_a_table() -> None:
@@ -188,3 +197,33 @@ def test_bad_folders(tmp_path: Path) -> None:
     (tmp_path / "empty/preprocessor_config.json").write_text("{")
     with pytest.raises(fm.ConfigError, match="the file is not JSON"):
         read_rules(str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize(
+    ("name", "height", "width", "pictures", "each"),
+    [
+        ("qwen2_vl", 280, 560, 1, 20 * 40),  # in patches of 14, not scaled
+        ("qwen3_vl", 320, 640, 1, 20 * 40),  # of 16
+        ("pixtral", 320, 64, 1, 20 * 4),
+        ("llava", 300, 900, 1, 24 * 24),  # cropped to 336 x 336
+        ("llava_next", 336, 672, 3, 24 * 24),  # two tiles and an overview
+        ("llava_onevision", 384, 768, 3, 27 * 27),
+        ("llama4", 336, 336, 1, 24 * 24),
+        ("phi4_multimodal", 448, 896, 3, 32 * 32),
+    ],
+)
+def test_patches_of_a_vision_tower(
+    name: str, height: int, width: int, pictures: int, each: int, tmp_path: Path
+) -> None:
+    found = table_of(name, tmp_path)[0].vision(images([(height, width)]))
+    assert found.patches.tolist() == [pictures * each] and found.squares.tolist() == [pictures * each**2]
+
+
+def test_a_processor_that_does_not_say_its_patches(tmp_path: Path) -> None:
+    with pytest.raises(fm.ConfigError, match="do not say into how many patches its vision tower cuts images"):
+        table_of("internvl", tmp_path)[0].vision(images([(400, 400)]))
+
+
+def test_media_that_are_refused_have_no_patches(tmp_path: Path) -> None:
+    found = table_of("qwen2_vl", tmp_path)[0].vision(images([(280, 560), (28, 28 * 400)]))
+    assert found.patches.tolist() == [800, 0]

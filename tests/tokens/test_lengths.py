@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,62 +15,19 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.indexing.prepare import prepare
-from feedmill.indexing.prepare_media import prepare_media
-from feedmill.samples.media import MediaFilter
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.tokens import lengths as module
-from helpers.tars import tar_bytes
 
-Image = pytest.importorskip("PIL.Image")
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("PIL.Image")
+pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
-GOLDEN = Path(__file__).parents[1] / "golden/token_rules"
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{{ m.role }}: {% if m.content is string %}{{ m.content }}{% else %}"
-    "{% for c in m.content %}{% if c.type == 'image' %}<image>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}"
-    "{{ '\\n' }}{% endfor %}{% if polite is defined and polite %}please{% endif %}"
-)
+from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-def picture(width: int, height: int, orientation: int = 1) -> bytes:
-    stream, exif = io.BytesIO(), Image.Exif()
-    exif[0x0112] = orientation
-    Image.new("RGB", (width, height)).save(stream, "JPEG", exif=exif)
-    return stream.getvalue()
-
-
-def processor(folder: Path, name: str = "llava_next", **changes: Any) -> str:
-    """A folder of a checkpoint: the processor of a golden table, and a tokenizer of bytes that writes BOS."""
-    folder.mkdir(exist_ok=True)
-    for file, content in json.loads((GOLDEN / f"{name}.json").read_text())["files"].items():
-        (folder / file).write_text(json.dumps(content))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "model_max_length": 10**9}
-    old = folder / "tokenizer_config.json"
-    before = json.loads(old.read_text()) if old.exists() else {}
-    old.write_text(json.dumps({**before, **settings, **changes}))
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    made = tokenizers.Tokenizer(tokenizers.models.BPE({each: n for n, each in enumerate(alphabet)}, [], unk_token=None))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    made.add_special_tokens(["<s>", "<image>", "<|image_pad|>", "<|vision_start|>", "<|vision_end|>"])
-    bos = made.token_to_id("<s>")
-    made.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", bos)])
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    return str(folder)
-
-
-def talk(*pieces: str | None) -> bytes:
-    """A conversation in which None is an image."""
-    content = [{"type": "image"} if piece is None else {"type": "text", "text": piece} for piece in pieces]
-    return json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
 
 
 MEMBERS: dict[str, bytes] = {
@@ -96,18 +52,9 @@ MEMBERS: dict[str, bytes] = {
 }
 
 
-def dataset(folder: Path, members: Mapping[str, bytes] = MEMBERS, *, media: bool = True) -> str:
-    folder.mkdir()
-    (folder / "s.tar").write_bytes(tar_bytes(list(members.items())))
-    prepare(str(folder), split_ratio=[1, 0, 0], progress=False)
-    if media:
-        prepare_media(str(folder), media=MediaFilter.parse(extension=True), progress=False)
-    return str(folder)
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> str:
-    return dataset(tmp_path / "data")
+    return dataset(tmp_path / "data", MEMBERS)
 
 
 def tokens_of(place: str, *sizes: tuple[int, int]) -> int:
@@ -247,7 +194,7 @@ def test_five_hundred_images_in_a_sample(tmp_path: Path) -> None:
 
 def test_bad_folders_and_datasets(data: str, tmp_path: Path) -> None:
     place = Path(processor(tmp_path / "p"))
-    without = dataset(tmp_path / "without", media=False)
+    without = dataset(tmp_path / "without", MEMBERS, media=False)
     with pytest.raises(fm.ConfigError, match=r"no media metadata.*prepare-media"):
         fm.lengths(without, processor=place, progress=False)
     (tmp_path / "empty").mkdir()
@@ -342,3 +289,59 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     assert done.exit_code == 1, done.output
     first = measured.lengths[2]
     assert f"differs: c (sample 2): predicted {first + 2:,}, real {first:,}" in done.stdout
+
+
+def test_a_plan_finds_lengths_without_a_table_of_media(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
+    first = fm.open(data).lengths_by(place, progress=False)
+    tables: list[str] = []
+    real = type(fm.open(data)).media_table
+
+    def counting(self: Any) -> Any:
+        tables.append(self.url)
+        return real(self)
+
+    monkeypatch.setattr(type(fm.open(data)), "media_table", counting)
+
+    def again() -> Any:
+        opened = fm.open(data).lengths_by(place, progress=False)
+        assert opened.counts.refused == first.counts.refused and opened.counts.identity == first.counts.identity
+        for old, new in zip(
+            (first.counts.tokens, first.counts.media, *first.counts.vision),
+            (opened.counts.tokens, opened.counts.media, *opened.counts.vision),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(old, new)
+        made, tables[:] = len(tables), []
+        return made
+
+    assert again() == 0
+    (brief,) = [path for path in (tmp_path / "cache/lengths").iterdir() if path.is_file()]
+    whole = brief.read_bytes()
+    for at in range(0, len(whole), max(1, len(whole) // 40)):
+        brief.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        again()
+    brief.write_bytes(whole[:-1])
+    assert again() == 1
+    assert again() == 0
+
+
+def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), Path(processor(tmp_path / "p"))
+    before = fm.open(data).lengths_by(place, progress=False)
+    (place / "chat_template.jinja").write_text(TEMPLATE + "more")
+    more = fm.open(data).lengths_by(place, progress=False)
+    assert (more.lengths - before.lengths)[:4].tolist() == [4] * 4
+    assert {key for key, word in more.counts.identity.items() if word != before.counts.identity[key]} == {"texts"}
+    with_media = fm.open(data).lengths_by(place, progress=False, media=["jpg"])
+    assert with_media.counts.media.tolist() != more.counts.media.tolist()
+    import sqlite3
+
+    with sqlite3.connect(str(Path(data) / ".nv-meta/index.sqlite")) as index:
+        index.execute("""UPDATE media_metadata SET metadata_json = json_set(metadata_json, '$.width', 901)
+            WHERE entry_key = 'a.jpg'""")
+    index.close()
+    wider = fm.open(data).lengths_by(place, progress=False)
+    assert wider.lengths[0] != more.lengths[0] and wider.lengths[1] == more.lengths[1]

@@ -268,3 +268,27 @@ def test_json_of_numbers_and_texts_that_json_lacks(tmp_path: Path) -> None:
         assert "U+D800" in site.get("/x.jsonl/samples?at=0").text and re.search(
             "1 entries", site.get("/x.jsonl/samples?at=0").words
         )
+
+
+def test_a_step_of_packed_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of pictures beside documents of tokens: the open one shows the parts of a sample, or the texts."""
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    from helpers.processor_data import dataset, picture, processor, talk
+
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    processor(tmp_path / "p")
+    parts = {"jpg": picture(90, 60), "json": talk("what", None)}
+    members = {f"{n}.{part}": data for n in range(4) for part, data in parts.items()}
+    dataset(tmp_path / "vqa", members)
+    (tmp_path / "docs.jsonl").write_text("".join(f'{{"input_ids": [{n}, 2, 3]}}\n' for n in range(4)))
+    (tmp_path / "rows.yaml").write_text(
+        "seed: 1\nsamples: 8\nblend:\n  - {path: vqa, lengths: a}\n  - {path: docs.jsonl, tokens: input_ids}\n"
+        "lengths: {a: {processor: p}}\npack: {seq_len: 8192, media: 2}\n"
+    )
+    with serving(tmp_path / "rows.yaml") as own:
+        shown = own.get("/rows.yaml/mixture")
+        assert shown.status == 200 and "media a row" in shown.words and "LlavaNextProcessor" in shown.words
+        answers = [own.get(f"/rows.yaml/step?batch=2&world=1&row=0&doc={n}") for n in range(3)]
+        assert [answer.status for answer in answers] == [200] * 3
+        assert any("messages" in answer.text for answer in answers)

@@ -38,6 +38,22 @@ def _decode(path: Path, threads: int) -> Clips:
     yield from ordered_map(look, samples, workers=0 if threads == 1 else threads, in_flight=threads)
 
 
+def rows(path: str, seq_len: str) -> dict[str, float]:
+    """Load rows of samples that a plan has packed by the lengths in the cache folder."""
+    import feedmill as fm
+    from benchmarks.media.rows import timed_rows
+
+    room = int(seq_len)
+    recipe = Path(path).parent / f"rows_{room}.yaml"
+
+    def load() -> Iterator[list[int]]:
+        for (row,) in fm.Loader(fm.Recipe.load(recipe).plan(), batch_size=1, workers=0):
+            assert sum(len(sample.raw(name)) for sample in row for name in sample)
+            yield row.lengths.tolist()
+
+    return timed_rows(load, room)
+
+
 def frames(path: str, together: str) -> dict[str, float]:
     """Read frames as a LeRobot dataset does."""
     from feedmill.formats.avvideo import FrameRequest, Frames
@@ -55,19 +71,13 @@ def frames(path: str, together: str) -> dict[str, float]:
 
 def windows(path: str, workers: str) -> dict[str, float]:
     """Read windows of a LeRobot data set at random, and give their images as LeRobot does."""
-    import torch
-
     import feedmill as fm
 
-    dataset = fm.open(path, windows=SECONDS)
+    dataset = fm.open(path, windows=SECONDS, decode="torchrgb")
 
     def batches() -> Iterator[Any]:
         plan = fm.Plan.over(dataset, shuffle="global", epochs=1)
-        for batch in fm.Loader(plan, batch_size=32, workers=int(workers)):
-            for name in CAMERAS:
-                images = torch.as_tensor(batch[name])
-                batch[name] = images.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
-            yield batch
+        return iter(fm.Loader(plan, batch_size=32, workers=int(workers)))
 
     return timed_windows(batches)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib.side import answer
-from benchmarks.media.windows import CAMERAS, EPISODES, FRAMES, RATE, SECONDS, timed_windows
+from benchmarks.media.windows import CAMERAS, EPISODES, FEW, FRAMES, RATE, SECONDS, timed_windows
 
 NAME = "local/robots"
 
@@ -50,7 +50,7 @@ def streaming(path: str, workers: str) -> dict[str, float]:
     from lerobot.datasets.streaming_dataset import StreamingLeRobotDataset
 
     data = StreamingLeRobotDataset(NAME, root=path, delta_timestamps=SECONDS)
-    return timed_windows(lambda: _batches(data, int(workers)))
+    return timed_windows(lambda: _batches(data, int(workers)), FEW)
 
 
 def _batches(data: Any, workers: int, **options: Any) -> Any:

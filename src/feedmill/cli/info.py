@@ -45,6 +45,10 @@ def show(data: dict[str, Any]) -> None:
             ("dataset", data.get("path")),
             ("format", data.get("format")),
             ("samples", data.get("samples")),
+            ("episodes", _episodes(data)),
+            ("cameras", ", ".join(data.get("cameras") or []) or None),
+            ("robot", data.get("robot")),
+            ("tasks", data.get("tasks")),
             ("tokens", _counted(data)),
             ("loss mask", _loss_mask(data)),
             ("tokenizer", data.get("tokenizer")),
@@ -64,11 +68,22 @@ def show(data: dict[str, Any]) -> None:
     if splits:
         total = sum(split.get("samples") or 0 for split in splits.values()) or 1
         rows = [
-            (name, n := split.get("samples") or 0, split.get("shards") or 0, f"{100 * n / total:.1f} %")
+            (name, n := split.get("samples") or 0, split.get("shards"), f"{100 * n / total:.1f} %")
             for name, split in splits.items()
         ]
+        names = ["split", "samples", "shards", "share"]
+        if all(shards is None for _, _, shards, _ in rows):  # ranges of episodes in the same files
+            names.remove("shards")
+            rows = [(name, n, share) for name, n, _, share in rows]  # type: ignore[misc]
         typer.echo("")
-        table(["split", "samples", "shards", "share"], rows)
+        table(names, rows)
+
+
+def _episodes(data: dict[str, Any]) -> str | None:
+    if data.get("episodes") is None:
+        return None
+    rate = "at an unknown rate" if data.get("fps") is None else f"{data['fps']:g} steps a second"
+    return f"{data['episodes']:,}, {rate}"
 
 
 def _counted(data: dict[str, Any]) -> str | None:

@@ -64,7 +64,10 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         typer.echo(
             f"packing: {packing['documents']:,} documents, {padding:,} slots of padding ({1 - packing['fill']:.4%}),"
             f" {packing['left_out']:,} tokens dropped"
+            + ("" if packing.get("media") is None else f", {packing['media']:.2f} media a row")
         )
+    for each in getattr(plan, "whole", ()):
+        typer.echo(f"  {each}".replace("\n", "\n  "))
     if packing is not None and packing["buffer"] is not None:
         apart = packing["passes_apart"]
         how = ", and no row holds two passes of a source" if apart else ", across the ends of passes and stages"

@@ -324,7 +324,7 @@ class Converter:
                 channels, dtype = (3, np.uint8) if form == "rgb24" else (1, np.uint16)
                 out = np.empty((0, height, width, channels), dtype)
             if count == len(out):
-                grown = np.empty((max(32, 2 * count), *out.shape[1:]), out.dtype)
+                grown = np.empty((max(32, 2 * count) if count else 1, *out.shape[1:]), out.dtype)  # mostly one
                 grown[:count] = out
                 out = grown
             self._into(out[count], frame, form)

@@ -262,6 +262,10 @@ class Dataset(Hinted, Showable, ABC):
         """
         return None
 
+    def media_version(self) -> str | None:
+        """Return a text that changes when `media_table` does, beside the fingerprint; None if only the table tells."""
+        return None
+
     def costs(self, by: str) -> npt.NDArray[np.int64] | None:
         """Return the cost of each sample from the index, without reading samples.
 
@@ -428,6 +432,22 @@ class Dataset(Hinted, Showable, ABC):
             ConfigError, EmptyResult: the selection is invalid or empty.
         """
         return provided("selected")(self, indices)  # type: ignore[no-any-return]
+
+    def lengths_by(self, processor: Any, **options: Any) -> Dataset:
+        """Return a view of this dataset whose samples have lengths: the tokens that a model's processor makes of them.
+
+        They are counted as `feedmill lengths` does, and kept in its cache folder: text once, media by their sizes in
+        the index. Packing uses them.
+
+        Args:
+            processor: folder of the checkpoint: its processor and its tokenizer.json.
+            options: as of `feedmill.lengths`: messages, text, chat_template, chat_template_args, processor_args, media,
+                measure, progress.
+
+        Raises:
+            ConfigError, NotFound, EmptyResult: as `feedmill.lengths` does; or the samples are tokens already.
+        """
+        return provided("lengths_by")(self, processor, **options)  # type: ignore[no-any-return]
 
     def to_arrow(self, names: Sequence[str] | None = None) -> Any:
         """Return all samples as a `pyarrow.Table`: ``__key__``, and a column for each part, decoded.

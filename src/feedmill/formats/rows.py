@@ -23,6 +23,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Indices
@@ -44,6 +45,9 @@ INSIDE = "**"
 PICKLED = "pkl"
 """Suffix of bytes that are decoded only if the user trusts the data."""
 
+PIXELS = "pixels"
+"""Suffix of pictures that come as pixels, uint8[..., H, W, 3]; the image spec of the decoder says their form."""
+
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"), (b"\x89PNG\r\n", "png"), (b"GIF8", "gif"), (b"BM", "bmp"), (b"II*\0", "tiff"),
     (b"MM\0*", "tiff"), (b"fLaC", "flac"), (b"ID3", "mp3"), (b"OggS", "ogg"),
@@ -57,6 +61,23 @@ class Lazy:
 
     def __init__(self, make: Callable[[], Any], packed: Callable[[], bytes]) -> None:
         self.make, self.packed = make, packed
+
+
+class Film(Lazy):
+    """Frames of a camera, ``[H, W, C]`` each, decoded on first access: the one, or ``[k, H, W, C]``.
+
+    A batch is filled with its frames directly, see `pictures_together`.
+    """
+
+    __slots__ = ("frames",)
+
+    def __init__(self, frames: Callable[[], Sequence[npt.NDArray[Any]]], packed: Callable[[Any], bytes]) -> None:
+        def make() -> npt.NDArray[Any]:
+            found = frames()
+            return found[0] if len(found) == 1 else np.stack(found)
+
+        super().__init__(make, lambda: packed(make()))
+        self.frames = frames
 
 
 class File(bytes):
@@ -75,6 +96,41 @@ class File(bytes):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return File, (bytes(self), self.suffix)
+
+
+def is_pictures(value: Any) -> bool:
+    """Return whether a value has pixels of pictures in color, uint8[..., H, W, 3]."""
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim >= 3 and value.shape[-1] == 3
+
+
+def pictures_together(samples: Sequence[Sample], name: str) -> Any:
+    """Return the frames of a camera of all samples in one array or tensor, each written there once.
+
+    Returns None for other parts, for frames of several sizes, and for frames that cannot be decoded: sample by sample,
+    the error names the one.
+    """
+    films = [sample.film(name) if isinstance(sample, RowSample) else None for sample in samples]
+    if films[0] is None or any(film is None or film[0] is not films[0][0] for film in films):
+        return None
+    room = getattr(films[0][0], "room", None)
+    if room is None:
+        return None
+    out = None
+    for number, film in enumerate(films):
+        assert film is not None
+        try:
+            frames = film[1].frames()
+        except FeedmillError:
+            return None
+        if out is None:
+            count = len(frames)
+            out = room((len(films), count), frames[0].shape) if is_pictures(frames[0]) else None
+            if out is None:
+                return None
+        if len(frames) != count or not all(out.put(number, at, frame) for at, frame in enumerate(frames)):
+            return None
+    assert out is not None
+    return out.value if count > 1 else out.value[:, 0]
 
 
 class RowSample(Sample):
@@ -115,7 +171,7 @@ class RowSample(Sample):
         if name not in self._row:
             raise self._missing(name)
         value = self._row[name]
-        if type(value) not in (bytes, Lazy) and name not in self._suffixes:
+        if type(value) not in (bytes, Lazy, Film) and name not in self._suffixes:
             return value
         values = self._values
         if values is None:
@@ -128,9 +184,14 @@ class RowSample(Sample):
         return values[name]
 
     def _made(self, name: str, value: Any) -> Any:
-        if isinstance(value, Lazy):
-            return value.make()
         suffix = self._suffixes.get(name, "")
+        if isinstance(value, Lazy):
+            value = value.make()
+            if suffix != PIXELS:
+                return value
+        if suffix == PIXELS:
+            pictures = getattr(self._decode, "pictures", None)  # a function has none: it gets bytes only
+            return value if pictures is None or not is_pictures(value) else pictures(value)
         if isinstance(value, list):
             return [self._made(name, item) for item in value]
         if suffix == INSIDE:
@@ -152,6 +213,13 @@ class RowSample(Sample):
                 fix="Open the dataset with trust=True if you trust it, or read the bytes with sample.raw(...).",
             )
         return made
+
+    def film(self, name: str) -> tuple[Decode, Film] | None:
+        """Return the decoder and the frames of a camera that are not decoded yet; None for other parts."""
+        value = self._row.get(name)
+        if not isinstance(value, Film) or self._decode is None or (self._values is not None and name in self._values):
+            return None
+        return (self._decode, value) if self._suffixes.get(name) == PIXELS else None
 
     def select(self, keep: Callable[[str], bool]) -> RowSample:
         """Return this sample with only the parts whose name `keep` accepts; its source names only those."""

@@ -36,7 +36,7 @@ from feedmill.jobs.engine import part_name
 from feedmill.jobs.journal import Journal, Units
 from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.threads import ordered_map, runs_of
 from feedmill.jobs.work import alone, settle
 from feedmill.samples.description import check_parts, describe_type, loader_template
 from feedmill.samples.media import MediaFilter
@@ -400,9 +400,12 @@ def write_all(
     """Write the whole index, in an order that keeps every intermediate state readable (see `energon_write`)."""
     rows = _rows(store, scanned)
     new = [shard for shard in scanned if shard.origin != "index"]
-    for _ in ordered_map(  # each file is synced separately; threads overlap the waits
-        lambda shard: energon_write.write_idx(store, shard.shard, shard.scan.starts), new, workers=16, in_flight=32
-    ):
+
+    def write_run(run: Sequence[Scanned]) -> None:
+        energon_write.write_idxs(store, ((shard.shard, shard.scan.starts) for shard in run))
+
+    # Each file is synced separately; threads overlap the waits.
+    for _ in ordered_map(write_run, runs_of(new, 16), workers=16, in_flight=32):
         pass
     with store.build(database.INDEX) as path:
         energon_index.write_index(path, rows)

@@ -29,11 +29,14 @@ from feedmill.jobs.engine import Policy, Where, current, key_of
 from feedmill.jobs.journal import Units
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import run
-from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.threads import ordered_map, runs_of
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
+
+_RUN_SIZE = 1 << 20
+"""Bytes of small shards that one call scans."""
 
 
 class Scanned(NamedTuple):
@@ -179,16 +182,29 @@ def scan_all(
                 return Scanned(entry.path, known.records[entry.path], taken, "index")
         return None
 
-    def work(entry: Entry) -> Scanned:
-        return finished(entry) or scan_one(store, entry, digest=digest)
+    def work(run: Sequence[Entry]) -> list[Scanned]:
+        return [finished(entry) or scan_one(store, entry, digest=digest) for entry in run]
 
     if current() is not None:
         found_before = list(map(finished, entries))
         shared = _Shared(store.url, digest)
         yield from _scan_on_engine(shared, entries, found_before, units, place, workers, advance)
         return
-    for found in ordered_map(work, entries, workers=threads, in_flight=2 * threads):
-        yield _noted(found, units, advance)
+    for scans in ordered_map(work, _small_together(entries, threads), workers=threads, in_flight=2 * threads):
+        for number, scan in enumerate(scans, 1):
+            yield _noted(scan, units, advance, flush=number == len(scans))
+
+
+def _small_together(entries: Sequence[Entry], threads: int) -> Iterator[Sequence[Entry]]:
+    """Yield runs of shards that one call scans: large ones alone, many small ones together."""
+    for many in runs_of(entries, threads):
+        few: list[Entry] = []
+        for entry in many:
+            if few and entry.size + sum(one.size for one in few) > _RUN_SIZE:
+                yield few
+                few = []
+            few.append(entry)
+        yield few
 
 
 def checked(
@@ -234,9 +250,9 @@ def _scan_unit(shared: _Shared, entry: Entry) -> Scanned:
     return scan_one(open_store(shared.url), entry, digest=shared.digest)
 
 
-def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None]) -> Scanned:
+def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None], *, flush: bool = True) -> Scanned:
     if units is not None and found.origin == "scanned" and found.scan.problem is None:
-        add_shard(units, found.shard, found.record, found.scan)
+        add_shard(units, found.shard, found.record, found.scan, flush=flush)
     advance(found.record.size)
     return found
 

@@ -21,7 +21,7 @@ from feedmill.kernels import addresses
 SMALL = 1 << 16
 """Bytes below which the allocator's own reuse is good enough."""
 
-KEPT = 128 << 20
+KEPT = 512 << 20
 """Maximum number of unused bytes in the pool."""
 
 _ALIGN = 64

@@ -259,10 +259,14 @@ class Units:
         self._next = 1 + (int(found[-1].rpartition("/")[2][:12]) if found else -1)
         return found
 
-    def add(self, unit: str, facts: bytes) -> None:
+    def add(self, unit: str, facts: bytes, *, flush: bool = True) -> None:
         """Append a finished unit. Raises `StorageError`.
 
         A unit whose name is not UTF-8 is not recorded, so it is processed again. In a dry run nothing is.
+
+        Args:
+            flush: hand it to the system, where it outlives this process. A caller that adds many at once flushes the
+                last of them.
         """
         if active() is not None:
             return
@@ -285,7 +289,8 @@ class Units:
                 self._file = self.place.append(self._name)
                 self._file.truncate(self._whole)
             self._file.write(head + name + facts)
-            self._file.flush()
+            if flush:
+                self._file.flush()
         except OSError as error:
             self._abandon()
             raise storage_error(error, self.place.locate(self._name)) from None

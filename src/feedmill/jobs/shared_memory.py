@@ -98,9 +98,10 @@ def pack(result: Any, place: str | None) -> Parcel:
     try:
         if os.fstat(file).st_size < end:
             os.ftruncate(file, end)
-        with mmap.mmap(file, end) as memory, memoryview(memory) as whole:
-            for (begin, size), view in zip(spans, raw, strict=True):
-                whole[begin : begin + size] = view
+        for (begin, size), view in zip(spans, raw, strict=True):
+            done = 0
+            while done < size:  # a mapping would cost twice the time: each page is mapped at its first byte
+                done += os.pwrite(file, view[done:], begin + done)
     finally:
         os.close(file)
     return Parcel(data, tuple(spans))

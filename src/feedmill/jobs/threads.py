@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextvars import copy_context
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, TypeVar
@@ -20,6 +20,7 @@ THREAD_NAME = "feedmill-worker"
 
 _here = threading.local()
 _END = object()
+_RUN = 64  # items
 
 
 def ordered_map(
@@ -67,6 +68,16 @@ def ordered_map(
         # The garbage collector may close this generator on any thread, even on a worker. A worker cannot join itself,
         # but all workers end when the queue is empty.
         pool.shutdown(wait=getattr(_here, "pool", None) is not pending, cancel_futures=True)
+
+
+def runs_of(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
+    """Divide small items into runs, one for each call of `ordered_map`: to hand one over costs more than to do it.
+
+    Args:
+        workers: the number of threads, each of which gets several runs.
+    """
+    size = max(1, min(_RUN, len(items) // (4 * workers)))
+    return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def ahead(

@@ -71,6 +71,7 @@ class MadeBatch:
         step: which batch it is.
         troubles: samples that failed and were replaced, each with the error that a strict loader would raise.
         skipped: number of samples that the transform skipped.
+        counts: what the collate function counted, see `Metrics.counts`.
         seconds: duration of each stage: waiting for remote data, reading, transforming, collating.
         labels: labels of the batch, if requested; `item_labels`: those of each pack or group, if this is a window.
         substitutes: position of a replaced sample -> position of its substitute.
@@ -82,6 +83,7 @@ class MadeBatch:
     step: Step
     troubles: list[tuple[Failure, FeedmillError]] = field(default_factory=list)
     skipped: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     labels: Labels | None = None
     item_labels: list[Labels] = field(default_factory=list)
@@ -111,7 +113,8 @@ class BatchMaker:
         plan: locates and reads the samples.
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default. If it has a function `of_columns`, columns -> batch,
-            columns that the plan can read are passed to it; it returns None if the batch needs the samples.
+            columns that the plan can read are passed to it; it returns None if the batch needs the samples. If it has a
+            function `row_counts`, this returns what was counted since its last call, by names of `Metrics.counts`.
         lists: return plain lists of samples.
         seed: seed of the generators for the transform.
         rank: rank for records of failures.
@@ -151,6 +154,7 @@ class BatchMaker:
         self._random = transform is not None and takes_rng(transform)
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
+        self._counts: Callable[[], dict[str, int]] = getattr(collate, "row_counts", dict)
         self._lists = lists
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
@@ -329,6 +333,7 @@ class BatchMaker:
                 self.begin_collating(made.step, 2)
             try:
                 made.batch = self._collated(samples)
+                made.counts = self._counts()
             except Exception as error:
                 failed = error
         if failed is not None:  # not where it is handled: it would be the context of the same error, raised again
@@ -413,8 +418,11 @@ class BatchMaker:
         """Make a failed batch again sample by sample, so that failing samples are reported, or replaced if allowed."""
         samples = [self._usable(position, made) for position in positions]
         self.begin_collating(made.step, 2)
+        self._counts()  # of samples that were collated alone, to see whether they can be
         try:
-            return self._collated(samples)
+            batch = self._collated(samples)
+            made.counts = self._counts()
+            return batch
         except Exception as again:
             where = f"the positions {made.step.first} to {made.step.stop - 1}"
             raise as_error(again, "collate", where, f"{where} (each of them works alone)") from error

@@ -20,6 +20,7 @@ from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses
+from feedmill.samples.rows import SampleRow
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
 _SHARED = frozenset(map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "f2", "f4", "f8")))
@@ -31,13 +32,18 @@ def collate(samples: Sequence[Any]) -> Any:
     """Return a batch from a list of samples, in their order.
 
     `Sample`s, mappings and dataclasses become a dict from field name to column (a `Sample`'s key is the field
-    ``__key__``). Tuples become a tuple of columns, and other values a single column.
+    ``__key__``). Tuples become a tuple of columns, and other values a single column. Rows of samples (`SampleRow`) stay
+    a list.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
     if samples and all(type(sample) is Sample for sample in samples):
-        return _parts(samples)
+        return _parts(samples, lambda _, values: column(values))
+    if samples and all(isinstance(sample, Sample) and hasattr(sample, "film") for sample in samples):  # rows
+        return _parts(samples, _named)
+    if samples and all(type(sample) is SampleRow for sample in samples):
+        return list(samples)
     records = [record for record in map(_fields, samples) if record is not None]
     if records and len(records) == len(samples):
         names = dict.fromkeys(name for record in records for name in record)
@@ -55,14 +61,14 @@ def collate(samples: Sequence[Any]) -> Any:
     return column(list(samples))
 
 
-def _parts(samples: Sequence[Sample]) -> dict[str, Any]:
+def _parts(samples: Sequence[Sample], made: Callable[[str, list[Any]], Any]) -> dict[str, Any]:
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
     from feedmill.samples.types import parts_together
 
     for name in names:
         together = parts_together(samples, name)
-        columns[name] = column([sample.get(name) for sample in samples]) if together is None else together
+        columns[name] = made(name, [sample.get(name) for sample in samples]) if together is None else together
     return columns
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -32,7 +34,9 @@ from feedmill.loading.generators import named_rng, takes_rng
 if TYPE_CHECKING:
     from feedmill.loading.cachepool import CachePool
 
-__all__ = ["Cooker", "Prepared", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
+__all__ = ["Cooker", "Prepared", "PreparedRows", "TaskEncoder", "drawn", "padded", "stateless", "with_rng"]
+
+logger = logging.getLogger("feedmill")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -134,15 +138,18 @@ class TaskEncoder:
 
     @_hook
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
-        """With packing: select groups of buffered samples, each of which becomes a pack.
+        """With packing while loading: select groups of buffered samples, each of which becomes a pack.
 
         Called again for the remaining samples until nothing is selected; samples that are never selected are skipped
         and counted."""
         raise NotImplementedError
 
     @_hook
-    def pack_selected_samples(self, samples: list[Any]) -> Any:
-        """With packing: build one pack from the selected samples."""
+    def pack_selected_samples(self, samples: Any) -> Any:
+        """With packing: build one pack from the selected samples.
+
+        If the recipe packs samples (``lengths`` and ``pack``), `samples` is a `feedmill.SampleRow` of encoded samples,
+        which is read like a list. `select_samples_to_pack` is then not called, and there is no buffer."""
         raise NotImplementedError
 
     @_hook
@@ -248,6 +255,7 @@ _HOOKS = (
 
 
 _OF_SAMPLES = ("cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample")
+_PACK = "pack_selected_samples"
 _NONE: Any = None
 
 
@@ -279,6 +287,47 @@ class Prepared:
             yield with_rng(encoder.preencode_sample)
             if not encoder.packs:
                 yield with_rng(encoder.postencode_sample)
+
+
+class PreparedRows(Prepared):
+    """The transform of a task encoder for rows of samples: runs the hooks of each sample, and that of the pack.
+
+    Raises:
+        ConfigError: the encoder groups, or a hook of samples or packs yields several: a row is one pack.
+    """
+
+    def __init__(self, encoder: TaskEncoder) -> None:
+        super().__init__(encoder)
+        if encoder.packs:
+            logger.info("select_samples_to_pack is not called: the plan has packed the samples into rows")
+        if encoder.groups:
+            raise ConfigError(
+                "rows of samples cannot be grouped: the plan has made them",
+                kind="unsupported",
+                fix="Remove batch_group_criterion, or 'pack' from the recipe.",
+            )
+        yielding = [hook for hook in (*_OF_SAMPLES, _PACK) if encoder.yields(hook)]
+        if yielding:
+            raise ConfigError(
+                f"{yielding[0]} yields any number of samples, and the plan has counted one of each in its row",
+                kind="unsupported",
+                fix="Return one sample, or remove 'pack' from the recipe.",
+            )
+        if encoder.overrides(_PACK):
+            hook = getattr(encoder, _PACK)
+            if _wants_rng(hook) or hasattr(hook, INNER):
+                self.__dict__.pop("__signature__", None)  # then the generator is made
+
+    def __call__(self, row: Any, rng: np.random.Generator = _NONE) -> Any:
+        run = super().__call__
+        encoded = replace(row, samples=[run(sample, rng) for sample in row.samples])
+        return with_rng(self.encoder.pack_selected_samples)(encoded, rng) if self.encoder.overrides(_PACK) else encoded
+
+    def _listed(self) -> Iterator[Callable[..., Any]]:
+        yield from super()._listed()
+        encoder = self.encoder
+        if encoder.packs and not encoder.overrides("encode_sample"):  # else it is there already
+            yield with_rng(encoder.postencode_sample)
 
 
 def drawn(rng: np.random.Generator | None) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.loading.encoder import TaskEncoder, drawn
 from feedmill.loading.failures import SkipSample
-from feedmill.loading.restore_keys import keyed
+from feedmill.loading.restore_keys import keyed, keyed_as_sample
 from feedmill.loading.typed import AugmentTaskEncoder, TypedTaskEncoder, batch_of_fields
 
 _OF_SAMPLES = ("cook_crude_sample", "encode_sample", "preencode_sample", "postencode_sample")
@@ -29,6 +29,7 @@ class Fitted(AugmentTaskEncoder):
         task_encoder: the encoder of the user.
         single: yield samples (or packs) one by one, without `batch` and `encode_batch`.
         packs: pack online; without it the packing hooks are not used.
+        rows: the plan yields rows of samples, each of which is a pack.
         drops: drop the samples that hooks skip, as validation requires, so that no other sample counts twice. Without
             it, as in training, a substitute replaces them. No effect with packs and groups.
 
@@ -38,9 +39,11 @@ class Fitted(AugmentTaskEncoder):
 
     _stock = True
 
-    def __init__(self, task_encoder: TaskEncoder, *, single: bool, packs: bool, drops: bool = False) -> None:
+    def __init__(
+        self, task_encoder: TaskEncoder, *, single: bool, packs: bool, drops: bool = False, rows: bool = False
+    ) -> None:
         super().__init__(task_encoder)
-        self._single = single
+        self._single, self._rows = single, rows
         self._of_samples = [hook for hook in _OF_SAMPLES if task_encoder.yields(hook)]
         if packs and "postencode_sample" in self._of_samples:
             self._of_samples.remove("postencode_sample")  # of selected samples, and called by the packing
@@ -105,7 +108,9 @@ class Fitted(AugmentTaskEncoder):
     def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
         return super().select_samples_to_pack(samples) if self._packs else [[sample] for sample in samples]
 
-    def pack_selected_samples(self, samples: list[Any]) -> Any:
+    def pack_selected_samples(self, samples: Any) -> Any:
+        if self._rows:
+            return keyed_as_sample(super().pack_selected_samples(samples))
         if not self._packs:
             return keyed(samples[0], 0)
         made = super().pack_selected_samples(samples)
@@ -117,7 +122,7 @@ class Fitted(AugmentTaskEncoder):
         return super().batch_group_criterion(sample) if self._task_encoder.groups else ("", None)
 
     def yields(self, hook: str) -> bool:
-        return (hook not in _OF_PACKS or self._packs) and super().yields(hook)
+        return (hook not in _OF_PACKS or self._packs or self._rows) and super().yields(hook)
 
     def together(self, samples: list[Any]) -> Any:
         if self._single and not self.groups:

@@ -53,7 +53,10 @@ class Labels:
         substituted: whether a substitute replaces the sample at the position, bool[n]. The position is then the planned
             one, and source, index and epoch are those of the substitute, which is from the same source.
         tokens: tokens of the document in its row, int64[n]; None if the plan does not pack.
+        multiple: slots that a document takes are a multiple of it, see `feedmill.Packing`.
     """
+
+    multiple = 1
 
     row: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
@@ -161,9 +164,10 @@ class Labels:
         row, tokens = self.array("row"), self.array("tokens")
         if tokens is None:
             return np.repeat(self._of_rows(), width).reshape(self.rows, width)
-        ends = np.cumsum(tokens)
+        places = -(-tokens // self.multiple) * self.multiple
+        ends = np.cumsum(places)
         firsts = np.searchsorted(row, np.arange(self.rows))
-        begins = ends - tokens - (ends - tokens)[firsts][row]
+        begins = ends - places - (ends - places)[firsts][row]
         kept = np.clip(width - begins, 0, tokens)
         out = np.full(self.rows * width, -1, np.int32)
         from feedmill.kernels.bounds import ranges
@@ -181,7 +185,9 @@ class Labels:
         at = ranges(begins[chosen], counts)
         columns = {name: None if values is None else values[at] for name, values in self._columns.items()}
         columns["row"] = np.repeat(np.arange(len(chosen)), counts)
-        return Labels(len(chosen), columns, self.names)
+        labels = Labels(len(chosen), columns, self.names)
+        labels.multiple = self.multiple
+        return labels
 
     def finish(self, names: tuple[str, ...], tensors: bool, copied: bool) -> None:
         """Prepare the labels for the training loop: set names and tensors, and copy out of shared memory."""
@@ -253,7 +259,9 @@ class Labeler:
             columns |= {"row": row, "tokens": located.spans.length}
             located = located.located
         columns |= {"source": located.source, "index": located.index, "epoch": located.epoch}
-        return Labels(len(positions), columns)
+        labels = Labels(len(positions), columns)
+        labels.multiple = getattr(getattr(self._plan, "packing", None), "multiple", 1)
+        return labels
 
 
 class SampleRows:

@@ -27,7 +27,7 @@ from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
-from feedmill.loading.plan import PlainPlan, completed
+from feedmill.loading.plan import PlainPlan, completed, yields_rows
 from feedmill.loading.progress import Progress
 from feedmill.loading.ranks import given_or_found
 from feedmill.loading.workers import Workers, chosen
@@ -181,7 +181,7 @@ class Loader(Hinted, Displayed):
             remainder=remainder,
             deal=deal,
             balance=balance,
-            task_encoder=task_encoder,
+            task_encoder=None if yields_rows(plan) else task_encoder,
             buffer=buffer,
         )
         hooks = collate is not None or task_encoder is not None
@@ -203,9 +203,10 @@ class Loader(Hinted, Displayed):
 
         tally = Tally(policy_for(on_error), self.metrics)
         if task_encoder is not None:
-            from feedmill.loading.encoder import Prepared
+            from feedmill.loading.encoder import Prepared, PreparedRows
 
-            transform, collate = Prepared(task_encoder), task_encoder.together
+            transform = (PreparedRows if yields_rows(plan) else Prepared)(task_encoder)
+            collate = task_encoder.together
         windows = layout.cursor is not None
         reading = completed(plan)
         maker = BatchMaker(
@@ -219,7 +220,9 @@ class Loader(Hinted, Displayed):
             mask=remainder == "pad" and plan.length is not None,
             labels=labels,
             stall=stall,
-            of_fields=task_encoder.of_fields if task_encoder is not None and not windows else None,
+            of_fields=task_encoder.of_fields
+            if task_encoder is not None and not windows and not yields_rows(plan)
+            else None,
         )
         maker.runs, maker.tensors = transfer is None or not transfer.copies, tensors
         make: BatchMaker | GroupMaker = maker

@@ -31,12 +31,16 @@ logger = logging.getLogger("feedmill")
 STAGES = ("fetch", "read", "transform", "collate", "transfer")
 """The stages of a batch, in order; "fetch" is the part of reading that waits for remote data."""
 _WAITS = (*STAGES, "other")
+_COUNTS = ("row_samples", "length_misses", "row_drops")
 _HELP = {
     "batches": "Batches yielded",
     "samples": "Samples yielded, without padding",
     "position": "Samples of the plan consumed by all ranks",
     "failures": "Samples that could not be used and were replaced",
     "skipped": "Samples that the transform skipped",
+    "row_samples": "Samples in packed rows of samples",
+    "length_misses": "Samples of these with another number of tokens than the plan predicted",
+    "row_drops": "Samples of these that were replaced by padding",
     "cost_spread": "Highest cost of a rank divided by the mean over ranks, averaged over balanced steps; 0 without any",
     "over_budget": "Steps in which the batch of some rank cost more than its budget",
     "wait_seconds": "Seconds that the training loop waited for batches",
@@ -86,6 +90,7 @@ class Metrics:
 
     Attributes:
         batches, samples, failures, skipped: since the loader was created; position: that of the loader.
+        counts: what `feedmill.collate_rows` counted since then: samples of rows, misses and drops.
         wait_seconds, step_seconds: waiting and step time of the training loop; `seconds`: time to make batches, by
             stage.
         waits: the waiting time by the stage in which the awaited batch was; ``other`` if it was in none.
@@ -100,6 +105,7 @@ class Metrics:
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
         self.batches = self.samples = self.failures = self.skipped = self.ready = self.position = 0
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self.balanced = self.over_budget = 0
         self.spreads = self.worst_spread = self.worst_budget_share = 0.0
         self.wait_seconds = self.step_seconds = self.last_wait = 0.0
@@ -165,6 +171,12 @@ class Metrics:
         for stage, taken in seconds.items():
             self.seconds[stage] += taken
 
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Add what the collate function counted while it made a batch."""
+        for name, count in counts.items():
+            if name in self.counts:
+                self.counts[name] += count
+
     def transferred(self, seconds: float) -> None:
         """Record the time to copy one batch to the device."""
         self.seconds["transfer"] += seconds
@@ -183,6 +195,7 @@ class Metrics:
             "position": self.position,
             "failures": self.failures,
             "skipped": self.skipped,
+            **self.counts,
             "cost_spread": round(self.spreads / max(self.balanced, 1), 4),
             "worst_cost_spread": round(self.worst_spread, 4),
             "over_budget": self.over_budget,

@@ -137,6 +137,7 @@ class Delivery:
             for stage, taken in made.seconds.items():
                 seconds[stage] = seconds.get(stage, 0.0) + taken
             self.metrics.skipped += made.skipped
+            self.metrics.counted(made.counts)
             self.tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
             self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
         self.metrics.transferred(given.transfer)

@@ -134,6 +134,11 @@ class PlannedByReading(Protocol):
         """Begin where the state of a loader says, so that nothing before it is read."""
 
 
+def yields_rows(plan: Any) -> bool:
+    """Return whether a plan yields rows of samples (`feedmill.SampleRow`)."""
+    return bool(getattr(plan, "of_samples", False))
+
+
 class _Completed:
     """Adapter from `PlainPlan` to `PlanLike`, without the faster paths of `PlanLike`."""
 

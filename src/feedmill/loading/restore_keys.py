@@ -51,7 +51,15 @@ def packs_of(key: Any) -> list[tuple[int, int]] | None:
 
 def keyed(pack: Any, number: int) -> Any:
     """Set the restore key of pack `number` after the current one, if it can have one."""
-    key = (_PACK, now.position, now.item + number)
+    return _with_key(pack, (_PACK, now.position, now.item + number))
+
+
+def keyed_as_sample(pack: Any) -> Any:
+    """Set the restore key of a pack that is a row of the plan, which is that of its position."""
+    return _with_key(pack, restore_key())
+
+
+def _with_key(pack: Any, key: Any) -> Any:
     if isinstance(pack, dict) and "__restore_key__" in pack:
         pack["__restore_key__"] = key
     elif hasattr(pack, "__restore_key__"):

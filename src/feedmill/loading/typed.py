@@ -192,7 +192,7 @@ class AugmentTaskEncoder(TypedTaskEncoder):
         packs: list[list[Any]] = self._task_encoder.select_samples_to_pack(samples)
         return packs
 
-    def pack_selected_samples(self, samples: list[Any]) -> Any:
+    def pack_selected_samples(self, samples: Any) -> Any:
         return self._task_encoder.pack_selected_samples(samples)
 
     def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:

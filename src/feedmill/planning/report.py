@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedmill.jobs.amounts import short_number
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
@@ -141,6 +141,60 @@ class Report:
         return "\n".join([*lines, *map(str, self.stages)])
 
 
+class Dropped(NamedTuple):
+    """Samples of a source that are in no row.
+
+    Attributes:
+        reason: why.
+        samples: how many there are in a pass.
+        keys: of the first of them; of those that are too large, the largest first.
+    """
+
+    reason: str
+    samples: int
+    keys: list[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.samples:,} {self.reason} ({', '.join(self.keys)}{', ...' if self.samples > len(self.keys) else ''})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSamples:
+    """Lengths and media of a source whose samples have lengths.
+
+    Attributes:
+        name: the source.
+        processor: class of the processor that counts.
+        samples: samples in its subset; `kept`: those that a row can hold.
+        shortest, median, longest: tokens of those that are kept.
+        media: images, videos and sounds of one of them on average; `most_media`: the most of one.
+        dropped: the others, by reason.
+    """
+
+    name: str
+    processor: str
+    samples: int
+    kept: int
+    shortest: int
+    median: int
+    longest: int
+    media: float
+    most_media: int
+    dropped: tuple[Dropped, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {**asdict(self), "dropped": [each._asdict() for each in self.dropped]}
+
+    def __str__(self) -> str:
+        lengths = f"{self.shortest:,} to {self.longest:,} tokens (median {self.median:,})"
+        media = f"{self.media:.2f} media each" + (f", at most {self.most_media:,}" if self.most_media else "")
+        lines = [f"{self.name}: {self.kept:,} samples of {lengths}, {media}, by {self.processor}"]
+        return "\n".join([*lines, *(f"  dropped: {each}" for each in self.dropped)])
+
+
 @dataclass(frozen=True, slots=True)
 class PackedReport(Report):
     """The numbers of a packed plan: `length` and `total` count rows; the sources' numbers count documents.
@@ -152,12 +206,16 @@ class PackedReport(Report):
         tokens: slots that hold a token; None for an endless plan without a budget.
         left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
             last window.
+        media: of rows of samples, images, videos and sounds in a row on average, an expected value.
+        whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
     """
 
     documents: int | None
     width: int
     tokens: int | None
     left_out: int | None
+    media: float | None = None
+    whole: tuple[WholeSamples, ...] = ()
 
     @property
     def slots(self) -> int | None:
@@ -172,7 +230,10 @@ class PackedReport(Report):
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         names = ("documents", "width", "slots", "tokens", "left_out", "fill")
-        return {**Report.as_dict(self), "packing": {name: getattr(self, name) for name in names}}
+        packing = {name: getattr(self, name) for name in names}
+        if self.whole:
+            packing |= {"media": self.media, "whole_samples": [each.as_dict() for each in self.whole]}
+        return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
         table = str(Report(None, self.documents, self.sources, self.stages)).partition("\n")[2]
@@ -182,7 +243,9 @@ class PackedReport(Report):
         fill = "" if self.fill is None else f" ({1 - self.fill:.4%} of the slots)"
         head = f"{self.total:,} rows of {self.width:,} tokens, from {self.documents or 0:,} documents"
         left = f"{self.left_out:,} tokens dropped"
-        return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}\n{table}"
+        media = "" if self.media is None else f", {self.media:.2f} media a row"
+        own = "".join(f"\n{each}" for each in self.whole)
+        return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}{media}\n{table}{own}"
 
 
 def held(sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int) -> tuple[SourceReport, ...]:

@@ -10,8 +10,9 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - Sound and video: `avdecoder.py`, `avaudio.py`, `avmetadata.py`.
 - Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
   `stores.py`: files that samples refer to.
-- Token rows for training: `targets.py`, `fim.py`. `token_rules/`: tokens of media by their size. `robotics/` and
-  `vla/`: samples of robots, and VLA Foundry's.
+- Token rows for training: `targets.py`, `fim.py`. Packed rows of whole samples: `rows.py`, and `counted.py`, samples
+  with their tokens. `token_rules/`: tokens of media by their size.
+- Samples of robots: `robotics/`, and VLA Foundry's: `vla/`.
 - To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
   `sheet.py`, `text.py`, `chart.py`.
 """

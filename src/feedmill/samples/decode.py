@@ -13,12 +13,23 @@ from functools import cache
 from inspect import signature
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from feedmill.errors import ConfigError, DataError, FeedmillError, did_you_mean, suggestion
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS
 from feedmill.formats.objects import decode_json
 from feedmill.formats.orientation import Orientation, check_orientation
 from feedmill.formats.sample import Decode
-from feedmill.samples.images import IMAGE_SUFFIXES, Buffer, check_spec, decode_image, decode_images
+from feedmill.samples.images import (
+    IMAGE_SUFFIXES,
+    Buffer,
+    PictureRoom,
+    check_spec,
+    decode_image,
+    decode_images,
+    form_pictures,
+)
 
 ENERGON_AV_SUFFIXES = frozenset({"avi", "flac", "flv", "mkv", "mov", "mp3", "mp4", "wav", "webm"})
 AV_SPECS = ("AVDecoder", "numpy", "torch", "pyav", "bytes")
@@ -124,6 +135,14 @@ class Decoder:
         if name.startswith("__") or suffix not in IMAGE_SUFFIXES or suffix in _BY_SUFFIX or not self._is_ours:
             return None
         return decode_images(parts, self.image, orient=self.orientation == "apply")
+
+    def pictures(self, pixels: npt.NDArray[np.uint8]) -> Any:
+        """Return pictures that are pixels already, uint8[..., H, W, 3], in the form of the image spec."""
+        return form_pictures(pixels, self.image)
+
+    def room(self, count: tuple[int, int], shape: tuple[int, ...]) -> PictureRoom | None:
+        """Return room for pictures of one shape, ``[*count, ...]``; None for image specs that are not stacked."""
+        return PictureRoom.of(count, shape, self.image)
 
     def each(self, name: str, parts: Sequence[Buffer]) -> list[Any]:
         """Return the values of one part of several samples, equal to separate calls. Raises as a call does."""

@@ -132,6 +132,68 @@ def decode_images(parts: Sequence[Buffer], spec: str, *, orient: bool = True) ->
     return _tensor(pixels) if planes else pixels
 
 
+def form_pictures(pixels: npt.NDArray[np.uint8], spec: str) -> Any:
+    """Return pictures that are pixels already, uint8[..., H, W, 3], in the form given by `spec`.
+
+    They are equal to `decode_image` of a PNG of each; several pictures of Pillow are a list.
+    """
+    container, is_float, mode = IMAGE_SPECS[spec]
+    room = PictureRoom.of((math.prod(pixels.shape[:-3]), 1), pixels.shape[-3:], spec)
+    if room is not None:
+        if container == "numpy" and not is_float:
+            return pixels
+        for number, picture in enumerate(pixels.reshape(-1, *pixels.shape[-3:])):
+            room.put(number, 0, picture)
+        return room.value.reshape(*pixels.shape[:-3], *room.value.shape[2:])
+    from PIL import Image
+
+    several = [Image.fromarray(one).convert(mode) for one in pixels.reshape(-1, *pixels.shape[-3:])]
+    if container == "pil":
+        return several if pixels.ndim > 3 else several[0]
+    made = np.stack([np.asarray(one) for one in several])
+    if container == "torch" and made.ndim == 4:
+        made = np.ascontiguousarray(made.transpose(0, 3, 1, 2))
+    made = (_unit(made) if is_float else made).reshape(*pixels.shape[:-3], *made.shape[1:])
+    return made if container == "numpy" else _tensor(made)
+
+
+class PictureRoom:
+    """Room for pictures in color of one shape, which are written there in the form of an image spec.
+
+    Attributes:
+        value: array ``[n, k, H, W, 3]``, or tensor ``[n, k, 3, H, W]``; its values are those of `put`.
+    """
+
+    def __init__(self, out: npt.NDArray[Any], planes: bool, shape: tuple[int, ...]) -> None:
+        self._out, self._planes, self._shape = out, planes, shape
+        self.value = _tensor(out) if planes else out
+
+    @classmethod
+    def of(cls, count: tuple[int, int], shape: tuple[int, ...], spec: str) -> PictureRoom | None:
+        """Return room for ``n, k`` pictures of `shape`, ``[H, W, 3]``; None for Pillow's and for other modes."""
+        container, is_float, mode = IMAGE_SPECS[spec]
+        if container == "pil" or mode != "RGB":
+            return None
+        planes = container == "torch"
+        axes = (shape[2], *shape[:2]) if planes else shape
+        return cls(empty((*count, *axes), np.float32 if is_float else np.uint8), planes, shape)
+
+    def put(self, number: int, at: int, picture: npt.NDArray[np.uint8]) -> bool:
+        """Write a picture, uint8[H, W, 3]; return False if it has another shape."""
+        if picture.shape != self._shape or picture.dtype != np.uint8:
+            return False
+        out = self._out[number, at]
+        if out.dtype == np.uint8:
+            np.copyto(out, picture.transpose(2, 0, 1) if self._planes else picture)
+        elif self._planes:
+            from feedmill.kernels.pixels import unit_planes
+
+            unit_planes(np.ascontiguousarray(picture).reshape(1, -1), out.reshape(1, -1))
+        else:
+            np.divide(picture, np.float32(255), out=out)
+        return True
+
+
 def _decode_units(parts: Sequence[Buffer], out: npt.NDArray[np.float32], shape: tuple[int, int, int]) -> None:
     """Fill `out`, float32[n, 3, H, W], in batches of JPEGs that fit the processor's cache."""
     import simplejpeg

@@ -8,19 +8,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices
-from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.sample import Sample, Source
+from feedmill.formats.sample import Sample
 from feedmill.provided import provided
+from feedmill.samples.views import DatasetView
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint32]
@@ -82,7 +82,7 @@ def tokenized(dataset: Dataset, encoder: Encoder) -> TokenizedDataset:
     return TokenizedDataset(dataset, encoder)
 
 
-class TokenizedDataset(Dataset):
+class TokenizedDataset(DatasetView):
     """Documents that are tokenized when they are read. A sample has ``input_ids``, uint32[tokens].
 
     The lengths are unknown until then: `lengths_of` tokenizes. `read_tokens` gives spans of documents, so that the
@@ -96,9 +96,8 @@ class TokenizedDataset(Dataset):
     format = "tokenized"
 
     def __init__(self, dataset: Dataset, encoder: Encoder) -> None:
-        self.dataset, self.encoder = dataset, encoder
-        self.url, self.split = dataset.url, dataset.split
-        self._opened = replace(dataset.opened, reopen=None)
+        super().__init__(dataset)
+        self.encoder = encoder
         self._begin()
 
     def _begin(self) -> None:
@@ -162,37 +161,11 @@ class TokenizedDataset(Dataset):
                 self._bytes -= self._kept.popitem(last=False)[1].nbytes
         return [known[number] for number in wanted]
 
-    @property
-    def is_remote(self) -> bool:
-        return self.dataset.is_remote
-
-    def load_ahead(self) -> None:
-        self.dataset.load_ahead()
-
-    def copy_indices(self) -> None:
-        self.dataset.copy_indices()
-
-    def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self.dataset.extents(indices)
-
-    def locate(self, index: int) -> Source:
-        return self.dataset.locate(index)
-
-    def find(self, key: str) -> int:
-        return self.dataset.find(key)
-
     def fingerprint(self) -> str:
         return hash_words([self.dataset.fingerprint(), "tokenized", self.encoder.identity])
 
     def describe(self) -> dict[str, Any]:
         return {**self.dataset.describe(), "tokenized": self.encoder.identity}
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return self.dataset.splits
-
-    def verify(self) -> Sequence[FeedmillError]:
-        return self.dataset.verify()
 
 
 def _decode(_name: str, data: bytes) -> Ids:

@@ -282,6 +282,10 @@ def named_fields(sample: Any) -> Mapping[str, Any] | None:
 
 def parts_together(samples: Sequence[Sample], name: str) -> Any:
     """Return the column of a part if its decoder decodes all samples at once, otherwise None."""
+    if hasattr(samples[0], "film"):
+        from feedmill.formats.rows import pictures_together
+
+        return pictures_together(samples, name)
     waiting = [sample.undecoded(name) for sample in samples]
     if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
         return None

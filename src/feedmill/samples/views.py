@@ -39,41 +39,40 @@ def bounds_within(dataset: Dataset, numbers: Int64s) -> Int64s:
     return np.searchsorted(numbers, dataset.shard_bounds)
 
 
-class SelectedDataset(Dataset):
-    """Dataset of selected samples of another dataset, which reads, decodes and locates them.
+class DatasetView(Dataset):
+    """Base of datasets whose samples are some or all of those of another one, which reads and locates them.
+
+    A view of some samples overrides `numbers_of` and `place_of`, `__len__` and `shard_bounds`.
 
     Args:
-        dataset: Any dataset that is not token data.
-        numbers: int64[n], the numbers of the selected samples, in any order.
-        what: Description of the selection, for `describe`.
+        dataset: any dataset that is not token data.
     """
 
-    format = "selection"
+    dataset: Dataset
 
-    def __init__(self, dataset: Dataset, numbers: Int64s, what: str) -> None:
-        self.dataset, self.numbers, self.what = dataset, numbers, what
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
         self.url, self.split = dataset.url, dataset.split
         self._opened = replace(dataset.opened, reopen=None)
 
-    @cached_property
-    def _sorted(self) -> Int64s:
-        """Places of the selection in ascending order of their numbers, for `find`."""
-        return np.argsort(self.numbers, kind="stable")
+    def numbers_of(self, indices: Indices) -> Int64s:
+        """Return the numbers of samples in the dataset below, int64[n]."""
+        return np.asarray(indices, np.int64)
 
-    def opened_as(self, **changes: Any) -> SelectedDataset:
-        return SelectedDataset(self.dataset.opened_as(**changes), self.numbers, self.what)
+    def place_of(self, number: int) -> int | None:
+        """Return the sample that is one of the dataset below; None if this one lacks it."""
+        return number
+
+    @property
+    def what(self) -> str:
+        """The view in words, for errors."""
+        return self.format
 
     def __len__(self) -> int:
-        return len(self.numbers)
-
-    def read(self, indices: Indices) -> list[Any]:
-        return self.dataset.read(self._numbers(indices))
+        return len(self.dataset)
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        return self.dataset.read_raw(self._numbers(indices))
-
-    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
-        return self.dataset.read_batch(self._numbers(indices), want)
+        return self.dataset.read_raw(self.numbers_of(indices))
 
     @property
     def is_remote(self) -> bool:
@@ -86,7 +85,7 @@ class SelectedDataset(Dataset):
         self.dataset.copy_indices()
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self.dataset.extents(self._numbers(indices))
+        return self.dataset.extents(self.numbers_of(indices))
 
     @property
     def row_files(self) -> Sequence[str]:
@@ -94,28 +93,102 @@ class SelectedDataset(Dataset):
 
     @property
     def shard_bounds(self) -> Int64s:
-        return bounds_within(self.dataset, self.numbers)
+        return self.dataset.shard_bounds
 
     def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        return self.dataset.stored_rows(self._numbers(indices))
+        return self.dataset.stored_rows(self.numbers_of(indices))
 
     def samples_of_row(self, file: int, row: int) -> list[int]:
-        found = np.asarray(self.dataset.samples_of_row(file, row), np.int64)
-        return np.flatnonzero(np.isin(self.numbers, found)).tolist()  # a sample may be selected twice
+        return [at for number in self.dataset.samples_of_row(file, row) if (at := self.place_of(number)) is not None]
+
+    def media_version(self) -> str | None:
+        return self.dataset.media_version()
 
     def locate(self, index: int) -> Source:
-        return self.dataset.locate(int(self.numbers[self._checked(index)]))
+        return self.dataset.locate(int(self.numbers_of([self._checked(index)])[0]))
 
     def locate_part(self, name: str) -> Source:
         return self.dataset.locate_part(name)
 
     def find(self, key: str) -> int:
-        """Return the number of a sample within the selection. Raises `NotFound`, also for keys outside of it."""
-        number = self.dataset.find(key)
+        """Return the number of a sample. Raises `NotFound`, also for one that only the dataset below has."""
+        at = self.place_of(self.dataset.find(key))
+        if at is None:
+            raise no_such_key(f"{self.url} ({self.what})", key)
+        return at
+
+    def _find_costs(self, by: str) -> Int64s | None:
+        costs = self.dataset.costs(by)
+        return None if costs is None else costs[self.numbers_of(range(len(self)))]
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        return self.dataset.cost_fields
+
+    def costs_advice(self, by: str) -> str:
+        return self.dataset.costs_advice(by)
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        return self.dataset.splits
+
+    def verify(self) -> Sequence[FeedmillError]:
+        return self.dataset.verify()
+
+
+class SelectedDataset(DatasetView):
+    """Dataset of selected samples of another dataset, which reads, decodes and locates them.
+
+    Args:
+        dataset: Any dataset that is not token data.
+        numbers: int64[n], the numbers of the selected samples, in any order.
+        what: Description of the selection, for `describe`.
+    """
+
+    format = "selection"
+
+    def __init__(self, dataset: Dataset, numbers: Int64s, what: str) -> None:
+        super().__init__(dataset)
+        self.numbers, self._what = numbers, what
+
+    @property
+    def what(self) -> str:
+        return self._what
+
+    @cached_property
+    def _sorted(self) -> Int64s:
+        """Places of the selection in ascending order of their numbers, for `find`."""
+        return np.argsort(self.numbers, kind="stable")
+
+    def opened_as(self, **changes: Any) -> SelectedDataset:
+        return SelectedDataset(self.dataset.opened_as(**changes), self.numbers, self.what)
+
+    def numbers_of(self, indices: Indices) -> Int64s:
+        chosen: Int64s = self.numbers[np.asarray(indices, np.int64)]
+        return chosen
+
+    def place_of(self, number: int) -> int | None:
         place = int(np.searchsorted(self.numbers, number, sorter=self._sorted))
         if place == len(self) or self.numbers[self._sorted[place]] != number:
-            raise no_such_key(f"{self.url} ({self.what})", key)
+            return None
         return int(self._sorted[place])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, indices: Indices) -> list[Any]:
+        return self.dataset.read(self.numbers_of(indices))
+
+    def read_batch(self, indices: Indices, want: Want) -> Batch | None:
+        return self.dataset.read_batch(self.numbers_of(indices), want)
+
+    @property
+    def shard_bounds(self) -> Int64s:
+        return bounds_within(self.dataset, self.numbers)
+
+    def samples_of_row(self, file: int, row: int) -> list[int]:
+        found = np.asarray(self.dataset.samples_of_row(file, row), np.int64)
+        return np.flatnonzero(np.isin(self.numbers, found)).tolist()  # a sample may be selected twice
 
     def fingerprint(self) -> str:
         import xxhash
@@ -132,17 +205,6 @@ class SelectedDataset(Dataset):
         table = self.dataset.media_table()
         return None if table is None else table.select(self.numbers)
 
-    def _find_costs(self, by: str) -> Int64s | None:
-        costs = self.dataset.costs(by)
-        return None if costs is None else costs[self.numbers]
-
-    @property
-    def cost_fields(self) -> Sequence[str]:
-        return self.dataset.cost_fields
-
-    def costs_advice(self, by: str) -> str:
-        return self.dataset.costs_advice(by)
-
     def describe(self) -> dict[str, Any]:
         """Return the facts of the dataset with the samples of the selection, and their bytes if the index has them."""
         facts = {**self.dataset.describe(), "samples": len(self), "selection": self.what}
@@ -150,17 +212,6 @@ class SelectedDataset(Dataset):
             facts.pop(whole, None)
         sizes = self.costs("bytes")
         return facts if sizes is None else {**facts, "bytes": int(sizes.sum())}
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return self.dataset.splits
-
-    def verify(self) -> Sequence[FeedmillError]:
-        return self.dataset.verify()
-
-    def _numbers(self, indices: Indices) -> Int64s:
-        chosen: Int64s = self.numbers[np.asarray(indices, np.int64)]
-        return chosen
 
 
 KEY = "__key__"

@@ -8,7 +8,7 @@ only when it is complete.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
@@ -267,6 +267,11 @@ class Store(ABC):
         """Write a whole file atomically."""
         with self.write(path) as f:
             f.write(data)
+
+    def write_together(self, files: Iterable[tuple[str, bytes]]) -> None:
+        """Write small files one after another, each atomically; all are on the disk when this returns."""
+        for path, data in files:
+            self.write_bytes(path, data)
 
     def write_note(self, path: str, data: bytes) -> None:
         """Write one small file that records finished work, without syncing it.

@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import stat
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
@@ -36,13 +38,15 @@ from feedmill.storage.staging import (
     sync,
     tries,
 )
-from feedmill.storage.writeback import NamedWriteBehind
+from feedmill.storage.writeback import NamedWriteBehind, start_writing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _MAX_OPENED = 4096
 """With more opened paths than this, a store forgets those whose descriptors are closed."""
+_TOGETHER = 16
+"""Small files that are written before the first of them is synced, which then writes the file system's log for all."""
 _PATIENCE = 3.0
 """Seconds to wait for a lock whose holder may be about to exit."""
 
@@ -270,8 +274,11 @@ class LocalStore(Store):
                 # else another process that has ended its work removed the folder meanwhile
         raise AssertionError("unreachable")
 
+    def build(self, path: str) -> AbstractContextManager[Path]:
+        return self._build(path, publish)
+
     @contextlib.contextmanager
-    def build(self, path: str) -> Iterator[Path]:
+    def _build(self, path: str, publish: Callable[[str, str], None]) -> Iterator[Path]:
         full = self.writable(path)
         temporary = ""
         from pathlib import Path
@@ -289,6 +296,29 @@ class LocalStore(Store):
             if is_disk_error(error) or not temporary or is_about(error, temporary, os.path.dirname(full)):
                 raise storage_error(error, full) from None
             raise  # from the code of the caller, in the block
+
+    def write_together(self, files: Iterable[tuple[str, bytes]]) -> None:
+        folders: dict[str, None] = {}
+
+        def publish(temporary: str, final: str) -> None:
+            sync(temporary)
+            replace(temporary, final)
+            folders[os.path.dirname(final)] = None
+
+        todo = iter(files)
+        while few := list(itertools.islice(todo, _TOGETHER)):
+            with contextlib.ExitStack() as unpublished:
+                for path, data in few:
+                    temporary = unpublished.enter_context(self._build(path, publish))
+                    with open(temporary, "wb") as f:
+                        f.write(data)
+                        f.flush()
+                        start_writing(f.fileno())
+        for folder in folders:
+            try:
+                sync(folder)
+            except OSError as error:
+                raise storage_error(error, folder) from None
 
     def write_note(self, path: str, data: bytes) -> None:
         full = self.writable(path)

@@ -94,10 +94,10 @@ def tries() -> Iterator[bool]:
 
     The last try must raise. Later tries come after random waits, half a second in all.
     """
-    import random
-
     for number in range(_TRIES):
         if number >= _CALM_TRIES:
+            import random
+
             time.sleep(random.SystemRandom().uniform(0, 0.012))
         yield number == _TRIES - 1
 

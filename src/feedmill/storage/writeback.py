@@ -33,7 +33,7 @@ class WriteBehind(io.FileIO):
         count = super().write(data)
         self._waiting += count
         if self._waiting >= STEP:
-            _start(self.fileno(), self._begun, self._waiting)
+            start_writing(self.fileno(), self._begun, self._waiting)
             self._begun, self._waiting = self._begun + self._waiting, 0
         return count
 
@@ -53,8 +53,8 @@ class NamedWriteBehind(WriteBehind):
             raise storage_error(error, self._final) from None
 
 
-def _start(descriptor: int, offset: int, size: int) -> None:
-    """Start write-back of a range of a file."""
+def start_writing(descriptor: int, offset: int = 0, size: int = 0) -> None:
+    """Start write-back of a range of a file, by default of all of it."""
     call = _sync_file_range()
     if call is not None:
         call(descriptor, offset, size, _WRITE)  # errors are ignored: the sync at the end reports them

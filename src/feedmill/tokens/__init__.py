@@ -14,6 +14,8 @@ Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> to
 - `outputs.py`: formats, names, numbers and sizes of files. `corpus.py`: documents of several files, in any order.
 - `merge.py`, `shuffle.py`, `split.py`, `filter.py`, `resample.py`: verbs over `rewrite.py`, with their orders.
 - `lengths.py`: tokens of samples of text and media, by rules; `realprocessor.py`: by the processor itself.
+- `collaterows.py`: packed rows of samples as batches: `encodesample.py` encodes each sample, `rowlayouts.py` has the
+  forms of trainers.
 - `decode.py`, `index.py`, `numbers.py`: further verbs. `transform.py`: tokens when samples are read.
 - `sentences.py`: splits texts as Megatron-LM.
 """

@@ -12,15 +12,22 @@ tokenizer, the template, the processor's files and options, and the rules with t
     digest   uint8[16]  xxh3-128 of the three
 
 A part is published when it is whole, so a killed run loses less than one. A damaged part is counted again.
+
+A plan opens the lengths of a whole dataset in each process and at each resume. They are kept once more, with the media
+and patches of each sample, in one file ``lengths/<hash>``; see `_brief_name`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,27 +35,31 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
+from feedmill._version import __version__
 from feedmill.documents.batch import BadDocument
 from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
 from feedmill.formats.arrays import read_arrays, write_arrays
-from feedmill.formats.base import Dataset
+from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
+from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN
 from feedmill.storage import LocalStore
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.locks import FileLock
+from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
-from feedmill.tokens.realprocessor import RealProcessor
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
+from feedmill.tokens.tokenizer import Tokenizer
 
 logger = logging.getLogger("feedmill")
 
@@ -62,18 +73,6 @@ _NAMED = 5
 _NO_TEXT = "text: "
 Text = tuple[str | None, str]
 """The text of a sample, or None and why it has none."""
-
-
-class Refused(NamedTuple):
-    """Samples without a length, for one reason.
-
-    Attributes:
-        keys: of the first of them.
-    """
-
-    reason: str
-    samples: int
-    keys: list[str]
 
 
 class Miss(NamedTuple):
@@ -160,7 +159,157 @@ def lengths(options: Lengths) -> LengthsReport:
         MissingExtra: tokenizers or jinja2 is not installed; or transformers, to run the processor itself.
     """
     begun = time.monotonic()
-    path, folder = os.fspath(options.path), os.fspath(options.processor)
+    path = os.fspath(options.path)
+    job = _job(open_dataset(path, split=options.split, raw=True), options)
+    with job:
+        real = RealProcessor(os.fspath(options.processor), options.processor_args) if options.check else None
+        parts, found, refused = job.collected(options.progress)
+        chosen, unchecked = _to_check(found, job.table, options.check) if options.check else ([], 0)
+        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
+    counted = found[found >= 0]
+    return LengthsReport(
+        path=path,
+        processor=job.name,
+        folder=str(parts.store.root),
+        measured=options.measure,
+        samples=len(job.dataset),
+        counted=len(counted),
+        reused=parts.reused,
+        tokens=int(counted.sum(dtype=np.int64)),
+        shortest=int(counted.min()),
+        median=int(np.median(counted)),
+        longest=int(counted.max()),
+        longest_key=job.dataset.locate(int(found.argmax())).key,
+        refused=refused,
+        left_out=job.left_out,
+        defaults={} if job.rules is None else dict(job.rules.defaults),
+        checked=len(chosen),
+        misses=misses,
+        unchecked=unchecked,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: Any) -> CountedDataset:
+    """Return a dataset with the tokens of its samples; see `Dataset.lengths_by`."""
+    if dataset.lengths is not None or isinstance(dataset, CountedOnRead):
+        raise ConfigError(
+            f"lengths are counted for samples: the format {dataset.format} has tokens already",
+            file=dataset.url,
+            kind="unsupported",
+            fix="Remove 'lengths'.",
+        )
+    given = Lengths(dataset.url, processor=processor, **options)
+    again = partial(_counts, options=given)
+    return CountedDataset(dataset, again(dataset), again)
+
+
+def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
+    """Return the lengths of the samples, from the cache folder as far as they are there."""
+    brief = _brief_name(dataset, options)
+    known = None if brief is None else _brief(brief, dataset, options)
+    if known is not None:
+        return known
+    with _job(dataset, options) as job:
+        # Every worker process of a loader does this: what is there already is not worth a line.
+        _, found, refused = job.collected(options.progress if job.lacks_parts else False)
+    counts = SampleLengths(found, refused, np.diff(job.table.offsets), job.identity, job.vision)
+    if brief is not None:
+        _write_brief(brief, counts)
+    return counts
+
+
+def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
+    """Return the name of what is kept of the lengths of a whole dataset; None if it cannot be known in short.
+
+    Ranks and their workers open a plan at the same time, and again at each resume. This name needs no table of media,
+    which takes a minute of processor time for 10^7 of them, and no process that renders.
+    """
+    version = dataset.media_version()
+    folder = Path(options.processor)
+    if version is None or options.measure or not folder.is_dir():
+        return None
+    rules = read_rules(os.fspath(folder), options.processor_args)
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jinja") and path.is_file())
+    if options.chat_template is not None and Path(options.chat_template).is_file():
+        files.append(Path(options.chat_template))
+    digest, dated = xxhash.xxh3_128(), False
+    for path in files:
+        if path.name.endswith(".index.json"):
+            continue  # of weights
+        data = path.read_bytes()
+        dated |= b"strftime_now" in data
+        digest.update(f"{path.name} {len(data)}\0".encode())
+        digest.update(data)
+    named = {name: getattr(options, name) for name in ("messages", "text", "chat_template_args", "media")}
+    words = (
+        f"brief {_VERSION} {__version__}",
+        dataset.fingerprint(),
+        f"{dataset.split} {len(dataset)} {version}",
+        digest.hexdigest(),
+        f"{rules.digest} {rules.identity}",
+        f"{named} {options.chat_template}",
+        date.today().isoformat() if dated else "",
+    )
+    return f"{FOLDER}/{hash_words(words)}"
+
+
+def _brief(name: str, dataset: Dataset, options: Lengths) -> SampleLengths | None:
+    """Return the lengths of a whole dataset from one file; None if it is not there, or damaged."""
+    store = LocalStore(cache_folder())
+    try:
+        if not store.exists(name):
+            return None
+        arrays = read_arrays(store, name)
+        digest, about = arrays.pop("digest").tobytes(), orjson.loads(arrays["about"].tobytes())
+        if digest != _digest_of(arrays) or arrays["tokens"].shape != (len(dataset),):
+            return None
+        refused = [Refused(*each) for each in about["refused"]]
+    except (FeedmillError, KeyError, ValueError, TypeError, OSError) as error:
+        logger.warning("lengths of samples cannot be read and are put together again: %s", error)
+        return None
+    disk_cache(cache_folder()).hold_derived(name)
+
+    def look() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        if "patches" in arrays:
+            return arrays["patches"], arrays["squares"]
+        with _job(dataset, options) as job:
+            return job.vision()
+
+    return SampleLengths(arrays["tokens"], refused, arrays["media"].astype(np.int64), about["identity"], look)
+
+
+def _write_brief(name: str, counts: SampleLengths) -> None:
+    arrays = {
+        "tokens": counts.tokens.astype("<i4", copy=False),
+        "media": counts.media.astype("<i4"),
+        "about": np.frombuffer(
+            orjson.dumps({"refused": list(map(list, counts.refused)), "identity": counts.identity}), np.uint8
+        ),
+    }
+    with contextlib.suppress(ConfigError):  # raised again if patches are asked for
+        patches, squares = counts.vision
+        arrays |= {"patches": patches.astype("<i8", copy=False), "squares": squares.astype("<i8", copy=False)}
+    store = LocalStore(cache_folder())
+    try:
+        write_arrays(store, name, {**arrays, "digest": np.frombuffer(_digest_of(arrays), np.uint8)})
+    except (OSError, FeedmillError) as error:
+        logger.warning("lengths of samples cannot be kept in short: %s", error)
+        return
+    disk_cache(cache_folder()).hold_derived(name, written=name)
+
+
+def _digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    digest = xxhash.xxh3_128()
+    for name in sorted(arrays):
+        digest.update(f"{name}\0".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.digest()
+
+
+def _job(dataset: Dataset, options: Lengths) -> _Job:
+    """Return what counts the samples of a dataset. Raises as `lengths` does."""
+    path, folder = dataset.url, os.fspath(options.processor)
     if options.text is not None and (options.chat_template is not None or options.chat_template_args):
         raise ConfigError(
             "--chat-template is for conversations, and --text names a part of plain text",
@@ -173,7 +322,6 @@ def lengths(options: Lengths) -> LengthsReport:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    dataset = open_dataset(path, split=options.split, raw=True)
     whole = dataset.media_table()
     if whole is None:
         raise ConfigError(
@@ -184,50 +332,11 @@ def lengths(options: Lengths) -> LengthsReport:
         )
     table, left_out = _chosen(whole, options.media, path)
     made = None if options.measure else read_rules(folder, options.processor_args)
-    tokenizer = _tokenizer(folder)
+    tokenizer = tokenizer_of(folder)
     if made is not None:
         _refuse_other_tokens(made, table, tokenizer)
-    real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
-    job = _Job(dataset, table, made, real if options.measure else None, tokenizer, options)
-    try:
-        store, parts, reused = job.all_parts(options.progress)
-        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts)])
-        counted = found[found >= 0]
-        refused = _refused(parts, dataset)
-        refuse_empty(
-            len(counted),
-            len(dataset),
-            "sample",
-            file=path,
-            skipped={each.reason: each.samples for each in refused},
-            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
-            allow=None,
-        )
-        chosen, unchecked = _to_check(found, table, options.check) if options.check else ([], 0)
-        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
-    finally:
-        job.close()
-    return LengthsReport(
-        path=path,
-        processor=made.name if made is not None else real.name if real is not None else "",
-        folder=str(store.root),
-        measured=options.measure,
-        samples=len(dataset),
-        counted=len(counted),
-        reused=reused,
-        tokens=int(counted.sum(dtype=np.int64)),
-        shortest=int(counted.min()),
-        median=int(np.median(counted)),
-        longest=int(counted.max()),
-        longest_key=dataset.locate(int(found.argmax())).key,
-        refused=refused,
-        left_out=left_out,
-        defaults={} if made is None else dict(made.defaults),
-        checked=len(chosen),
-        misses=misses,
-        unchecked=unchecked,
-        seconds=time.monotonic() - begun,
-    )
+    real = RealProcessor(folder, options.processor_args) if options.measure else None
+    return _Job(dataset, table, made, real, tokenizer, options, left_out)
 
 
 def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
@@ -244,17 +353,6 @@ def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[
     keep = np.isin(table.part, [number for number, name in enumerate(table.parts) if name in asked])
     others = np.bincount(table.part[~keep], minlength=len(table.parts)).tolist()
     return table.where(keep), {name: count for name, count in zip(table.parts, others, strict=True) if count}
-
-
-def _tokenizer(folder: str) -> Tokenizer:
-    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
-        raise NotFound(
-            "the folder has no tokenizer.json, with which the processor's texts are counted",
-            file=folder,
-            kind="no-tokenizer",
-            fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
-        )
-    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
 
 
 def _refuse_other_tokens(made: ProcessorRules, table: MediaTable, tokenizer: Tokenizer) -> None:
@@ -274,18 +372,19 @@ class _Texts:
     """Texts of samples, as the processor gets them.
 
     Attributes:
-        identity: all that determines them.
+        identity: all that determines them; `settings`: the same but for the date of today, which some templates write.
     """
 
     def __init__(self, dataset: Dataset, tokenizer: Tokenizer, options: Lengths) -> None:
         self._dataset, self._part = dataset, options.text if options.text is not None else options.messages
         self._reader: ChatReader | None = None
-        self.identity = f"text {self._part}"
+        self.identity = self.settings = f"text {self._part}"
         if options.text is None:
             name = None if options.chat_template is None else os.path.abspath(options.chat_template)
             spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
+            self.settings = f"messages {self._part} {replace(spec, today=None)}"
 
     def _form(self) -> str:
         """Return the form of the first conversation."""
@@ -364,6 +463,14 @@ class _Part(NamedTuple):
     reasons: list[str]
 
 
+class _Parts(NamedTuple):
+    """The parts of a dataset, the folder that has them, and how many samples an earlier run had counted."""
+
+    store: LocalStore
+    parts: list[_Part]
+    reused: int
+
+
 class _Job:
     """Counts the samples of a dataset, by rules or with the processor itself."""
 
@@ -375,8 +482,10 @@ class _Job:
         real: RealProcessor | None,
         tokenizer: Tokenizer,
         options: Lengths,
+        left_out: dict[str, int],
     ) -> None:
         self.dataset, self.table, self.rules, self.real, self.tokenizer = dataset, table, rules, real, tokenizer
+        self.left_out = left_out
         self.texts = _Texts(dataset, tokenizer, options)
         bos = special_tokens(tokenizer.path.parent).get("bos_token")
         self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
@@ -393,11 +502,53 @@ class _Job:
             "" if real is None else real.identity,
         )
         self._name = f"{FOLDER}/{hash_words(words)}"
+        files = real.identity if rules is None and real is not None else "" if rules is None else rules.digest
+        self.identity = {
+            "processor": f"{self.name} {hash_words([files])[:16]}",
+            "tokenizer": hash_words([tokenizer.hash, repr((tokenizer.around, tokenizer.settings, self._bos))])[:16],
+            "texts": hash_words([self.texts.settings])[:16],
+            "token rules": "none" if rules is None else hash_words([rules.identity])[:16],
+        }
 
-    def close(self) -> None:
+    @property
+    def name(self) -> str:
+        """Return the class of the processor."""
+        return self.rules.name if self.rules is not None else self.real.name if self.real is not None else ""
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         self.texts.close()
 
-    def all_parts(self, progress: bool | None) -> tuple[LocalStore, list[_Part], int]:
+    def vision(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return patches and their squares by sample. Raises `ConfigError` if no rule says them."""
+        if self.rules is None:
+            raise ConfigError(
+                "the patches of a vision tower are not known of lengths that were measured",
+                file=self.dataset.url,
+                kind="unsupported",
+                fix="Limit the 'media' of a row in place of its 'patches', and balance by tokens or attention.",
+            )
+        return self.rules.vision(self.table)
+
+    def collected(self, progress: bool | None) -> tuple[_Parts, npt.NDArray[np.int32], list[Refused]]:
+        """Return the parts, the length of each sample, and those without. Raises `EmptyResult` if no sample has one."""
+        parts = self.all_parts(progress)
+        found = np.concatenate([np.empty(0, np.int32), *(part.lengths for part in parts.parts)])
+        refused = _refused(parts.parts, self.dataset)
+        refuse_empty(
+            int((found >= 0).sum()),
+            len(self.dataset),
+            "sample",
+            file=self.dataset.url,
+            skipped={each.reason: each.samples for each in refused},
+            fix="Choose the text with --messages or --text, the media with --media, and check the chat template.",
+            allow=None,
+        )
+        return parts, found, refused
+
+    def all_parts(self, progress: bool | None) -> _Parts:
         """Return the folder, its parts, and how many samples were counted before."""
         cache = disk_cache(cache_folder())
         store = LocalStore(cache_folder() / self._name)
@@ -406,22 +557,39 @@ class _Job:
             for number, size in _parts(len(self.dataset)):
                 part = _read(store, number, size)
                 if part is None:
-                    part = self._count(range(number * PART, number * PART + size), shown)
-                    try:
-                        _write(store, number, part)
-                    except (OSError, FeedmillError) as error:
-                        raise StorageError(
-                            f"the lengths cannot be kept: {error}",
-                            file=store.locate(_file(number)),
-                            fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
-                        ) from None
+                    part = self._counted(store, number, size, shown)
                     cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
                 else:
                     cache.hold_derived(self._name)
                     reused += size
                     shown.done += size
                 parts.append(part)
-        return store, parts, reused
+        return _Parts(store, parts, reused)
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Return whether samples are not counted yet."""
+        store = LocalStore(cache_folder() / self._name)
+        return not all(store.exists(_file(number)) for number, _ in _parts(len(self.dataset)))
+
+    def _counted(self, store: LocalStore, number: int, size: int, shown: Progress) -> _Part:
+        """Count a part and write it. If several processes need it, one counts it and the others wait."""
+        try:
+            make_folder(os.fspath(store.root))
+            lock = FileLock(Path(store.root) / "count.lock", wait=True)
+        except (OSError, StorageError) as error:
+            raise _not_kept(error, store, number) from None
+        with lock:
+            part = _read(store, number, size)
+            if part is not None:
+                shown.done += size
+                return part
+            part = self._count(range(number * PART, number * PART + size), shown)
+            try:
+                _write(store, number, part)
+            except (OSError, FeedmillError) as error:
+                raise _not_kept(error, store, number) from None
+            return part
 
     def length(self, text: str) -> int:
         """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
@@ -585,6 +753,14 @@ def _write(store: LocalStore, number: int, part: _Part) -> None:
         "digest": np.frombuffer(_digest(part), np.uint8),
     }
     write_arrays(store, _file(number), arrays)
+
+
+def _not_kept(error: Exception, store: LocalStore, number: int) -> StorageError:
+    return StorageError(
+        f"the lengths cannot be kept: {error}",
+        file=store.locate(_file(number)),
+        fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
+    )
 
 
 def _digest(part: _Part) -> bytes:

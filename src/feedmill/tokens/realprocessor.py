@@ -1,34 +1,38 @@
-"""The processor of transformers itself, run on single samples: what predicted lengths are compared with."""
+"""The processor of transformers itself, run on single samples: for rows, and to compare predicted lengths with."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra
+from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound
 from feedmill.samples.images import decode_image
+from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 
 class RealProcessor:
-    """A processor of transformers from a local folder; no code of the folder is run.
+    """A processor of transformers: a loaded one, or that of a local folder; no code of the folder is run.
 
     Args:
-        folder: the folder of the checkpoint.
+        processor: the processor, or the folder of its checkpoint.
         options: parameters of each call.
 
     Attributes:
         name: its class.
-        identity: all that determines its counts.
+        folder: the folder of the checkpoint; None for a loaded processor.
+        processor: the processor itself.
 
     Raises:
         MissingExtra: transformers is not installed.
         ConfigError: the processor cannot be loaded.
     """
 
-    def __init__(self, folder: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, processor: Any, options: Mapping[str, Any] | None = None) -> None:
         try:
             import transformers
         except ImportError:
@@ -37,10 +41,22 @@ class RealProcessor:
                 fix="Install it, with torch and torchvision: pip install transformers torch torchvision",
             ) from None
         self._options = dict(options or {})
-        try:
-            self._processor: Any = transformers.AutoProcessor.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
+        self.folder = os.fspath(processor) if isinstance(processor, str | os.PathLike) else None
+        self.version: str = transformers.__version__
+        self.processor: Any = processor if self.folder is None else self._loaded(transformers, self.folder)
+        self.name = type(self.processor).__name__
+        if not hasattr(self.processor, "tokenizer"):
+            raise ConfigError(
+                f"{self.name} is no processor of text and media",
+                file=self.folder,
+                kind="bad-processor",
+                fix="Give the folder of a checkpoint with a processor_config.json or preprocessor_config.json.",
             )
+
+    @staticmethod
+    def _loaded(transformers: Any, folder: str) -> Any:
+        try:
+            return transformers.AutoProcessor.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # it may raise anything
             raise ConfigError(
                 f"transformers cannot load the processor ({_short(error)})",
@@ -48,20 +64,63 @@ class RealProcessor:
                 kind="bad-processor",
                 fix="Install what it asks for, such as torchvision, or count without --check and --measure.",
             ) from None
-        self.name = type(self._processor).__name__
-        if not hasattr(self._processor, "tokenizer"):
-            raise ConfigError(
-                f"{self.name} is no processor of text and media",
-                file=folder,
-                kind="bad-processor",
-                fix="Give the folder of a checkpoint with a processor_config.json or preprocessor_config.json.",
-            )
-        files = sorted(path for path in Path(folder).iterdir() if path.suffix in (".json", ".jinja", ".model", ".txt"))
+
+    @property
+    def identity(self) -> str:
+        """Return all that determines the counts of the processor of a folder."""
+        assert self.folder is not None
+        files = sorted(
+            path for path in Path(self.folder).iterdir() if path.suffix in (".json", ".jinja", ".model", ".txt")
+        )
         digest = xxhash.xxh3_128()
         for path in files:
             if path.is_file() and not path.name.endswith(".index.json"):
                 digest.update(f"{path.name}\0".encode() + path.read_bytes())
-        self.identity = f"{self.name} {transformers.__version__} {digest.hexdigest()} {sorted(self._options.items())}"
+        return f"{self.name} {self.version} {digest.hexdigest()} {sorted(self._options.items())}"
+
+    def tokenizer_folder(self) -> tempfile.TemporaryDirectory[str] | None:
+        """Return a new folder with the tokenizer and the template of a loaded processor; None for that of a folder.
+
+        Raises:
+            ConfigError: the tokenizer cannot be saved.
+        """
+        if self.folder is not None:
+            return None
+        made = tempfile.TemporaryDirectory(prefix="feedmill-processor-")
+        try:
+            self.processor.tokenizer.save_pretrained(made.name)
+        except Exception as error:  # it may raise anything
+            made.cleanup()
+            raise ConfigError(
+                f"the tokenizer of the processor cannot be saved ({_short(error)})",
+                kind="bad-processor",
+                fix="Give the folder of the checkpoint.",
+            ) from None
+        template = getattr(self.processor, "chat_template", None)
+        if isinstance(template, str):
+            Path(made.name, "chat_template.jinja").write_text(template, "utf-8")
+        return made
+
+    def run(self, text: str, media: Mapping[str, Sequence[Any]], *, special: bool, **more: Any) -> Mapping[str, Any]:
+        """Return what the processor makes of a text and its media.
+
+        Args:
+            text: with placeholders.
+            media: ``images``, ``videos`` or ``audio`` -> decoded media of the sample; kinds without any are missing.
+            special: whether the tokenizer adds its special tokens around the text.
+            more: further parameters of the call.
+
+        Raises:
+            DataError: the processor raises an error.
+        """
+        given = {kind: [list(values)] if kind == "images" else list(values) for kind, values in media.items()}
+        try:
+            found: Mapping[str, Any] = self.processor(
+                text=[text], **given, add_special_tokens=special, **{**self._options, **more}
+            )
+            return found
+        except Exception as error:  # a processor may raise anything
+            raise DataError(f"the processor refuses it ({_short(error)})", kind="bad-media") from None
 
     def count(self, text: str, images: Sequence[bytes], *, special: bool) -> int:
         """Return the tokens that the processor makes of a text and its images, which it gets upright, in RGB.
@@ -74,15 +133,32 @@ class RealProcessor:
         Raises:
             DataError: an image does not decode, or the processor raises an error.
         """
-        try:
-            decoded = [decode_image(data, "pilrgb") for data in images]
-            media = {"images": [decoded]} if decoded else {}
-            found = self._processor(text=[text], **media, add_special_tokens=special, **self._options)
-            return len(found["input_ids"][0])
-        except FeedmillError as error:
-            raise DataError(f"an image does not decode: {error.what}", kind="bad-media") from None
-        except Exception as error:  # a processor may raise anything
-            raise DataError(f"the processor refuses it ({_short(error)})", kind="bad-media") from None
+        decoded = [upright_image(data) for data in images]
+        return len(self.run(text, {"images": decoded} if decoded else {}, special=special)["input_ids"][0])
+
+
+def upright_image(data: bytes) -> Any:
+    """Return an image as processors get it: a PIL image, upright, in RGB. Raises `DataError` if it does not decode."""
+    try:
+        return decode_image(data, "pilrgb")
+    except MissingExtra:
+        raise
+    except FeedmillError as error:
+        raise DataError(f"an image does not decode: {error.what}", kind="bad-media") from None
+    except Exception as error:  # each codec raises its own errors
+        raise DataError(f"an image does not decode ({_short(error)})", kind="bad-media") from None
+
+
+def tokenizer_of(folder: str) -> Tokenizer:
+    """Return the tokenizer of a processor's folder. Raises `NotFound` if it has none that can be counted with."""
+    if not os.path.isfile(os.path.join(folder, "tokenizer.json")):
+        raise NotFound(
+            "the folder has no tokenizer.json, with which the processor's texts are counted",
+            file=folder,
+            kind="no-tokenizer",
+            fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
+        )
+    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
 
 
 def _short(error: Exception) -> str:

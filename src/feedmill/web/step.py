@@ -14,6 +14,7 @@ from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.samples.counted import CountedDataset
 from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
@@ -211,8 +212,11 @@ def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) ->
     dataset = plan.source(chosen["source"])
     data["life"] = bool(rows_of(dataset).paths)
     try:
-        if isinstance(plan, PackedPlan) or has_tokens(dataset):
-            data["documents"] = [_text(thing, entry, colors) for entry in inside]
+        if isinstance(dataset, CountedDataset):
+            data["parts"] = shown_parts(read_one(dataset, chosen["index"]))
+        elif isinstance(plan, PackedPlan) or has_tokens(dataset):
+            documents = [entry for entry in inside if not isinstance(plan.source(entry["source"]), CountedDataset)]
+            data["documents"] = [_text(thing, entry, colors) for entry in documents]
             data["width"] = plan.width if isinstance(plan, PackedPlan) else None
         else:
             data["parts"] = shown_parts(read_one(dataset, chosen["index"]))

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
+from feedmill.kernels.order.binpack import _PROBES, best_fit_decreasing, group_by
 from helpers.durations import examples
 from oracles.binpack import best_fit_decreasing as plain
+from oracles.binpack import best_fit_within
 
 
 @st.composite
@@ -42,6 +43,37 @@ def test_groups_are_packed_as_if_each_were_alone(case: tuple[np.ndarray, int], c
         assert np.array_equal(bins[first:stop], before + expected)
         before += own
     assert before == count
+
+
+@given(items(), st.lists(st.integers(0, 120), max_size=4), st.data())
+@settings(max_examples=examples(200), deadline=None)
+def test_no_bin_takes_more_than_the_limit_of_a_demand(
+    case: tuple[np.ndarray, int], cuts: list[int], data: st.DataObject
+) -> None:
+    sizes, capacity = case
+    kinds = data.draw(st.integers(1, 2))
+    limits = np.array(data.draw(st.lists(st.integers(1, 9), min_size=kinds, max_size=kinds)), np.int64)
+    drawn = data.draw(st.lists(st.integers(0, 9), min_size=kinds * len(sizes), max_size=kinds * len(sizes)))
+    demands = np.minimum(np.array(drawn, np.int64).reshape(kinds, -1), limits[:, None])
+    bounds = np.array([0, *sorted(min(cut, len(sizes)) for cut in cuts), len(sizes)], np.int64)
+    bins, count = best_fit_decreasing(sizes, capacity, bounds, demands, limits)
+    before = 0
+    for first, stop in itertools.pairwise(bounds.tolist()):
+        expected, own = best_fit_within(sizes[first:stop], capacity, demands[:, first:stop], limits, _PROBES)
+        assert np.array_equal(bins[first:stop], before + expected)
+        before += own
+    assert before == count
+    for demand, limit in zip([sizes, *demands], [capacity, *limits], strict=True):
+        assert np.bincount(bins, demand, minlength=count).max(initial=0) <= limit
+
+
+def test_a_bin_without_room_for_images_still_takes_text() -> None:
+    sizes, images = np.array([50, 40, 30, 30, 20], np.int32), np.array([[2, 0, 1, 1, 0]])
+    bins, count = best_fit_decreasing(sizes, 100, None, images, np.array([2]))
+    # Images first: 50 fills the images of bin 0, and 30 and 30 those of bin 1. Then 40 fills bin 1, and 20 fits bin 0.
+    assert bins.tolist() == [0, 1, 1, 1, 0] and count == 2
+    with pytest.raises(ValueError, match="demands must be in"):
+        best_fit_decreasing(sizes, 100, None, images, np.array([1]))
 
 
 def test_a_worked_example() -> None:

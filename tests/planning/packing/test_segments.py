@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +43,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     real = packing.best_fit_decreasing
 
-    def counting(sizes: np.ndarray, capacity: int, groups: np.ndarray) -> tuple[np.ndarray, int]:
+    def counting(sizes: np.ndarray, *others: Any) -> tuple[np.ndarray, int]:
         numbers.append(len(sizes))
-        return real(sizes, capacity, groups)
+        return real(sizes, *others)
 
     monkeypatch.setattr(packing, "best_fit_decreasing", counting)
     return numbers

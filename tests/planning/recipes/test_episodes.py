@@ -421,6 +421,10 @@ def test_cameras_get_one_size_and_missing_ones_are_padding(tmp_path: Path) -> No
         *("__key__", "action", "task", "top", "top_is_pad", "front", "front_is_pad"),
         *("force", "force_is_pad", "force_dim_is_pad"),
     }
+    recipe["decode"] = "rgb"
+    units = next(iter(fm.Loader(saved(tmp_path, recipe).plan(), 12)))
+    for camera in ("top", "front"):
+        assert np.array_equal(units[camera], batch[camera] / np.float32(255)) and units[camera].dtype == np.float32
     missing = ~batch["top"].any(axis=(1, 2, 3, 4))
     assert 0 < missing.sum() < 12 and batch["top_is_pad"][missing].all() and not batch["top_is_pad"][~missing].all()
 

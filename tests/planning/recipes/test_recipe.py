@@ -396,6 +396,7 @@ def test_the_schema_is_json() -> None:
         "storage",
         "targets",
         "episodes",
+        "lengths",
     }
     assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
     assert not schema["additionalProperties"]

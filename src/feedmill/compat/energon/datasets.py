@@ -27,6 +27,7 @@ from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
 from feedmill.loading.fitted import Fitted, share
 from feedmill.loading.loader import Loader
+from feedmill.loading.plan import yields_rows
 from feedmill.loading.transfer import has_accelerator
 from feedmill.loading.typed import AugmentTaskEncoder, TypedTaskEncoder
 from feedmill.loading.workers import Workers
@@ -87,7 +88,9 @@ class EnergonDataset(SavableDataset):
 
     def fitted(self) -> Fitted:
         """Return the task encoder in the form that the loader takes."""
-        return Fitted(self.task_encoder, single=self.single, packs=self.buffer is not None, drops=self.restart)
+        rows = yields_rows(self.plan)
+        drops = self.restart and not rows
+        return Fitted(self.task_encoder, single=self.single, packs=self.buffer is not None, drops=drops, rows=rows)
 
     def stream(self, options: LoaderOptions) -> EpochLoader:
         """Return the loader of this rank, in epochs."""
@@ -135,7 +138,8 @@ class EnergonDataset(SavableDataset):
     def steps(self) -> int:
         """Number of batches of this rank in one pass over the data, if no hook skips samples."""
         config, size = self.worker_config, self.batch_size or 1
-        samples = one_pass(self.plan.node)
+        samples = self.plan.length if yields_rows(self.plan) else None
+        samples = one_pass(self.plan.node) if samples is None else samples
         window = self.fitted().window(self.buffer, self.batch_size)
         if window is not None:
             samples = share(samples, window, config.rank, config.world_size)
@@ -234,13 +238,14 @@ def get_train_dataset(
         split_config=words.get("split_config"),
         asked=asked,
     )
+    plan = recipe.plan(opening, trust=opening.trust)
     return EnergonDataset(
-        recipe.plan(opening, trust=opening.trust),
+        plan,
         encoder,
         worker_config,
         batch_size,
         batch_drop_last,
-        packing_buffer_size,
+        _buffer(plan, encoder, packing_buffer_size),
         virtual_epoch_length or None,
         False,
         cycle=not repeat,
@@ -293,9 +298,27 @@ def get_val_dataset(
         asked=asked,
     )
     plan = recipe.plan(opening, trust=opening.trust)
-    return EnergonDataset(
-        plan, encoder, worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or None, True
-    )
+    buffer = _buffer(plan, encoder, packing_buffer_size)
+    return EnergonDataset(plan, encoder, worker_config, batch_size, batch_drop_last, buffer, limit or None, True)
+
+
+def _buffer(plan: Plan, encoder: TaskEncoder, asked: int | None) -> int | None:
+    """Return the buffer from which packs are selected; None if the plan packs.
+
+    Raises:
+        ConfigError: the plan packs samples, and no hook makes a pack of them.
+    """
+    if not yields_rows(plan):
+        return asked
+    if not encoder.overrides("pack_selected_samples"):
+        raise ConfigError(
+            "the recipe packs samples into rows, and the task encoder does not say what a row becomes",
+            kind="bad-hook",
+            fix="Override pack_selected_samples, or remove 'pack' from the recipe.",
+        )
+    if asked is not None:
+        without_effect("packing_buffer_size", "the recipe's 'pack' has planned the rows")
+    return None
 
 
 def one_pass(node: Node) -> int:

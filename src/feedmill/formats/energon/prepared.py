@@ -288,6 +288,12 @@ class PreparedShards(ShardTable):
         found = media_table(self.store, self._all_counts)
         return None if found is None else found.select(self._of_split())
 
+    def media_version(self) -> str | None:
+        if not self.store.exists(INDEX):
+            return None
+        entry = self.store.stat(INDEX)
+        return f"{entry.size} {entry.version}"
+
     def _of_split(self) -> Int64s:
         """Return the numbers of these shards' samples among those of all shards, int64[n]."""
         ends = np.cumsum(self._all_counts)

@@ -17,12 +17,13 @@ belongs to an older state and is ignored. Energon ignores the file; a dataset wi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 import msgspec
 from msgspec import structs
 
 from feedmill.errors import NotFound
-from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.threads import ordered_map, runs_of
 from feedmill.storage import Store
 
 PATH, UUID = ".nv-meta/feedmill.shards.json", ".nv-meta/index.uuid"
@@ -86,8 +87,9 @@ def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, Sh
         return structs.replace(record, word=record.word or word, middle=middle, blocks=blocks)
 
     missing = [shard for shard, record in records.items() if None in (record.word, record.middle, record.blocks)]
-    made = ordered_map(complete, missing, workers=16, in_flight=64)
-    return {**records, **dict(zip(missing, made, strict=True))}
+    runs = runs_of(missing, 16)
+    made = ordered_map(lambda run: list(map(complete, run)), runs, workers=16, in_flight=64)
+    return {**records, **dict(zip(missing, chain.from_iterable(made), strict=True))}
 
 
 def write(store: Store, records: Mapping[str, ShardRecord], shards: Store | None = None) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import stat
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,12 @@ BESIDE = (INFO, INDEX, UUID, members.PATH, all_offsets.PATH, sidecar.PATH, f"{ME
 
 def write_idx(store: Store, shard: str, starts: Int64s) -> None:
     """Write the shard's ``.tar.idx``. `starts`: int64[n + 1], sample offsets and the end of the last sample."""
-    store.write_bytes(idx_name(shard), starts.astype("<u8").tobytes())
+    write_idxs(store, [(shard, starts)])
+
+
+def write_idxs(store: Store, shards: Iterable[tuple[str, Int64s]]) -> None:
+    """Do the same for several shards."""
+    store.write_together((idx_name(shard), starts.astype("<u8").tobytes()) for shard, starts in shards)
 
 
 def write_info(store: Store, counts: Mapping[str, int], *, old: bool | None = None) -> None:
@@ -88,15 +95,17 @@ def match_modes(store: Store, shards: Sequence[str]) -> None:
     """
     if not store.is_local or not shards:
         return
-    root = Path(store.locate(""))
-    modes = [(root / META, root.stat().st_mode | 0o700)]
-    first = (root / shards[0]).stat().st_mode | 0o600
-    modes += [(path, first) for path in (root / META).iterdir() if path.is_file()]
-    modes += [(root / idx_name(shard), (root / shard).stat().st_mode | 0o600) for shard in shards]
+    root = store.locate("")
+    meta = os.path.join(root, META)
+    modes = [(meta, os.stat(root).st_mode | 0o700)]
+    shard_modes = [os.stat(os.path.join(root, shard)).st_mode | 0o600 for shard in shards]
+    modes += [(entry.path, shard_modes[0]) for entry in os.scandir(meta) if entry.is_file()]
+    modes += [(os.path.join(root, idx_name(shard)), mode) for shard, mode in zip(shards, shard_modes, strict=True)]
     for path, mode in modes:
         with contextlib.suppress(OSError):
-            if path.lstat().st_mode != mode and not path.is_symlink():
-                path.chmod(mode & 0o7777)
+            found = os.lstat(path).st_mode
+            if found != mode and not stat.S_ISLNK(found):
+                os.chmod(path, mode & 0o7777)
 
 
 def match_folder(store: Store, name: str) -> None:

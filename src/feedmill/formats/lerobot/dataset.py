@@ -70,7 +70,7 @@ from feedmill.formats.lerobot.meta import (
     tasks_v3,
 )  # fmt: skip
 from feedmill.formats.offsets import Int64s, hash_words
-from feedmill.formats.rows import Lazy, to_bytes
+from feedmill.formats.rows import PIXELS, Film, Lazy, to_bytes
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store
 
@@ -134,6 +134,8 @@ class LeRobotDataset(Episodic, TableDataset):
             for place in self._chosen[length[self._chosen] > LONG].tolist():
                 self.check_file(place)  # readers need memory for as many frames as `meta` claims
         self._grids = _grids(info["features"], self.names)
+        cameras = (camera for camera in episodes.videos if camera not in self._depths)
+        self.suffixes = {**self.suffixes, **dict.fromkeys(cameras, PIXELS)}
 
     @property
     def episode_starts(self) -> Int64s:
@@ -284,9 +286,8 @@ class LeRobotDataset(Episodic, TableDataset):
             for camera, places in self.episodes.videos.items():
                 if camera not in self.windows:
                     path, begins = places[episode]
-                    make = partial(self._frames_of, frames, [len(requests)], camera)
+                    row[camera] = Film(partial(self._frames_of, frames, [len(requests)], camera), as_png)
                     requests.append(FrameRequest(path, begins + seconds, self._form(camera)))
-                    row[camera] = Lazy(make, lambda make=make: as_png(make()))  # type: ignore[misc]
             for name, feature in self._depth_images.items():
                 if isinstance(data := row.get(name), bytes):
                     row[name] = Lazy(partial(depth_of_image, data, feature), lambda data=data: data)  # type: ignore[misc]
@@ -324,9 +325,9 @@ class LeRobotDataset(Episodic, TableDataset):
                         seconds = [
                             s if times[n] is None else float(times[n]) for n, s in zip(inside, seconds, strict=True)
                         ]
-                    make = partial(self._frames_of, frames, range(len(requests), len(requests) + len(inside)), name)
+                    asked = range(len(requests), len(requests) + len(inside))
                     requests += [FrameRequest(path, begins + time, self._form(name)) for time in seconds]
-                    row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
+                    row[name] = Film(partial(self._frames_of, frames, asked, name), to_bytes)
             else:
                 self._add_columns(name, table, rows, out)
             for row, pad in zip(out, pads, strict=True):
@@ -370,12 +371,12 @@ class LeRobotDataset(Episodic, TableDataset):
         """Return the pixel format in which frames of a camera are decoded; None for that of pictures."""
         return FORM if camera in self._depths else None
 
-    def _frames_of(self, frames: FrameBatch, numbers: Sequence[int], camera: str) -> Any:
-        """Return frames of a batch, ``[k, H, W, C]``, or the one; those of depth videos in millimeters."""
-        pixels = [frames.take(number) for number in numbers]
+    def _frames_of(self, frames: FrameBatch, numbers: Sequence[int], camera: str) -> list[npt.NDArray[Any]]:
+        """Return frames of a batch, ``[H, W, C]`` each; those of depth videos in millimeters."""
+        pixels: list[npt.NDArray[Any]] = [frames.take(number) for number in numbers]
         if camera in self._depths:
             pixels = [depth_of_frame(codes, self._depths[camera]) for codes in pixels]
-        return pixels[0] if len(pixels) == 1 else np.stack(pixels)
+        return pixels
 
     def extents(self, indices: Indices) -> Sequence[Extents]:
         if self.store.is_local:
@@ -514,8 +515,12 @@ class LeRobotDataset(Episodic, TableDataset):
             name: {"samples": count, "shards": len(set(self.episodes.file[self._splits[name]].tolist()))}
             for name, count in self.splits.items()
         }
+        facts = super().describe()
+        filmed = {path for places in self.episodes.videos.values() for path, _ in map(places.__getitem__, self._chosen)}
+        if filmed and facts.get("bytes") is not None:  # one listing, instead of a request for each file
+            facts["bytes"] += sum(entry.size for entry in self.store.files("videos") if entry.path in filmed)
         return {
-            **super().describe(),
+            **facts,
             "version": self.info["codebase_version"],
             "episodes": len(self._chosen),
             "fps": self.info["fps"],

@@ -33,7 +33,7 @@ from feedmill.formats.episodes import PAD, Episodic
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import Int64s, hash_words, read_scattered
 from feedmill.formats.recorders.tracks import BYTES, IMAGE, TEXT, Column, Track
-from feedmill.formats.rows import ANY, RowsDataset
+from feedmill.formats.rows import ANY, PIXELS, RowsDataset
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
@@ -151,6 +151,7 @@ class RecorderDataset(Episodic, RowsDataset):
         counts = np.bincount(owners[chosen], lengths[chosen], len(files)).astype(np.int64)[kept]
         super().__init__(store, name=name, files=[files[n] for n in kept], counts=counts, split=split, base=base)
         self.suffixes = {column: ANY for column, found in self.columns.items() if found.kind == IMAGE}
+        self.suffixes |= {column: PIXELS for column, found in self.columns.items() if is_pixels(found)}
         self._has_tasks = any(task is not None for one in self.recordings for task in one.tasks)
         rates = {one.fps for one in self.recordings}
         self._fps = rates.pop() if len(rates) == 1 else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from feedmill.errors import DataError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
 from feedmill.formats.arrowtypes.features import with_features
 from feedmill.formats.arrowtypes.reading import Columns, check_names, values
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from feedmill.formats.tables.schemas import Unity
 
 KEY = "__key__"
+_LEROBOT = "/meta/info.json"
 _MANAGED = {
     "a Delta": re.compile(r"(^|/)_delta_log/[^/]+\.json$"),
     "an Iceberg": re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$"),
@@ -369,8 +370,21 @@ def _in_folders(files: Sequence[str], unity: Unity) -> Iterator[str]:
 
 
 def _of_folder(store: Store, files: Sequence[str]) -> Iterator[str]:
-    """Yield notes on a folder of Parquet files: what is beside them, and files that other readers leave out."""
+    """Yield notes on a folder of Parquet files: what is beside them, and files that other readers leave out.
+
+    Raises:
+        ConfigError: the files are those of LeRobot datasets in folders below.
+    """
     beside = [entry.path for entry in store.files(suffixes=(*ARROW_SUFFIXES, ".json"))]
+    robots = [path.removesuffix(_LEROBOT) for path in beside if path.endswith(_LEROBOT)]
+    if robots:
+        raise ConfigError(
+            f"{len(robots):,} LeRobot datasets lie below this folder, such as {robots[0]!r}: their Parquet files are"
+            " frames, and tables about them",
+            file=store.url,
+            kind="other-format",
+            fix=f"Open {store.locate(robots[0])}.",
+        )
     others = [path for path in beside if path.endswith(ARROW_SUFFIXES)]
     if others:
         yield f"{listed(others, 'Arrow')} beside the Parquet files: not read"

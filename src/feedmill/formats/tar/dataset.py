@@ -161,6 +161,9 @@ class TarDataset(Dataset):
         found = self.table.media_table()
         return None if found is None else found.select(np.delete(np.arange(self.stored_length), self._excluded))
 
+    def media_version(self) -> str | None:
+        return self.table.media_version()
+
     def _find_costs(self, by: str) -> Int64s | None:
         if by != "bytes":
             stored = self.table.media_costs(by)

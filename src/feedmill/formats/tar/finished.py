@@ -37,13 +37,18 @@ class _Facts(msgspec.Struct, array_like=True):
     turned: int = 0
 
 
-def add_shard(units: Units, path: str, record: ShardRecord, scan: ShardScan, turned: int = 0) -> None:
-    """Record a finished shard. Shards with names that are not UTF-8 are skipped, because they raise an error later."""
+def add_shard(
+    units: Units, path: str, record: ShardRecord, scan: ShardScan, turned: int = 0, *, flush: bool = True
+) -> None:
+    """Record a finished shard; see `Units.add`.
+
+    Shards with names that are not UTF-8 are skipped, because they raise an error later.
+    """
     starts, sample, data, sizes = (a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes))
     unread = (scan.closed, scan.trailing, scan.links, scan.hidden)
     facts = _Facts(record, scan.keys, scan.parts, starts, sample, data, sizes, *unread, turned)
     with contextlib.suppress(UnicodeEncodeError):
-        units.add(path, msgspec.msgpack.encode(facts))
+        units.add(path, msgspec.msgpack.encode(facts), flush=flush)
 
 
 def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, ShardScan, int]]:

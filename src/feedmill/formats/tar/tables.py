@@ -131,6 +131,10 @@ class ShardTable(ABC):
         """
         return None
 
+    def media_version(self) -> str | None:
+        """Return a text that changes when the media metadata does; None if it has none."""
+        return None
+
     @abstractmethod
     def fingerprint(self, first: int | None = None) -> str | None:
         """Return a short hash of shards, counts and data that changes with their content.

@@ -1,7 +1,7 @@
 """Costs of the positions of a plan, from the indexes of its sources: for balancing ranks and batches by budget.
 
     tokens      tokens of the sample, window or packed row
-    attention   the sum of the squared lengths of its documents, plus a linear term
+    attention   the sum of the squared lengths of its documents, plus a linear term, and that of the vision tower
     bytes, pixels, frames, FIELD    as returned by `Dataset.costs`
 
 A document is one sample of a dataset of documents, or one span of a packed row. In a window it is the part of a
@@ -23,6 +23,7 @@ from feedmill.formats.costs import INDEXED, LARGEST, bad_cost
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.nodes import Located
 from feedmill.planning.packing.packed import PackedPlan
+from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -49,9 +50,12 @@ class Costs:
         linear: cost per token, in addition to the square of its document's length; for ``attention`` only. With causal
             attention and hidden size `h`, use about 12 * h: per layer, the matrix products of a token take 24 * h^2
             operations, and each unit of the squares 2 * h.
+        media, media_squares: cost per patch of the vision tower, and per squared patches of a picture, in addition; for
+            ``attention``, of samples that have `lengths`. A tower of `v` layers and hidden size `w`, beside `l` layers
+            of hidden size `h`, costs about 12 * w * r a patch and r a square, where r = v * w / (l * h).
 
     Attributes:
-        plan, by, linear: as given.
+        plan, by, linear, media, media_squares: as given.
 
     Raises:
         ConfigError: with kind ``no-costs``, the cost is unknown, or sources lack it; the message names all of these
@@ -61,10 +65,14 @@ class Costs:
             and value.
     """
 
-    def __init__(self, plan: Plan, by: str, linear: float = 0.0) -> None:
+    def __init__(
+        self, plan: Plan, by: str, linear: float = 0.0, media: float = 0.0, media_squares: float = 0.0
+    ) -> None:
         _check_linear(by, linear)
         self.plan, self.by, self.linear = plan, by, float(linear)
+        self.media, self.media_squares = float(media), float(media_squares)
         self._packed = plan if isinstance(plan, PackedPlan) else None
+        self._towers = _towers(plan, self.media, self.media_squares)
         self._costs: list[IntArray] = []
         self._windows: dict[int, WindowDataset] = {}
         if self._packed is not None:
@@ -75,7 +83,7 @@ class Costs:
             self._windows = {n: source for n, source in enumerate(plan.sources) if isinstance(source, WindowDataset)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Costs, (self.plan, self.by, self.linear)
+        return Costs, (self.plan, self.by, self.linear, self.media, self.media_squares)
 
     def __repr__(self) -> str:
         linear = f", linear {self.linear:g}" if self.linear else ""
@@ -115,6 +123,9 @@ class Costs:
                 if number in self._windows:
                     squares[begin:end] = self._windows[number].attention(index[begin:end])
             costs = self._with_linear(squares, costs)
+            for number, begin, end in runs if self._towers else ():
+                if number in self._towers:
+                    costs[begin:end] = _added(costs[begin:end], self._towers[number][index[begin:end]])
         out = np.empty_like(costs)
         out[order] = costs
         return out
@@ -130,7 +141,8 @@ class Costs:
         return list(zip(numbers, index.tolist(), self(index, located).tolist(), strict=True)) if len(index) else []
 
     def _of_rows(self, plan: PackedPlan, positions: npt.ArrayLike) -> IntArray:
-        spans = plan.spans(positions)
+        rows_at = plan.locate_spans(positions) if self._towers else None
+        spans = plan.spans(positions) if rows_at is None else rows_at.spans
         tokens = spans.row_lengths
         if self.by == TOKENS:
             return tokens
@@ -138,7 +150,15 @@ class Costs:
         filled = np.flatnonzero(np.diff(spans.row_offsets))
         if len(filled):
             squares[filled] = np.add.reduceat(spans.length**2, spans.row_offsets[filled])
-        return self._with_linear(squares, tokens)
+        costs = self._with_linear(squares, tokens)
+        if rows_at is None:
+            return costs
+        of_spans = np.zeros(len(spans.length), np.int64)
+        for number, tower in self._towers.items():
+            mine = np.flatnonzero(rows_at.located.source == number)
+            of_spans[mine] = tower[rows_at.located.index[mine]]
+        row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
+        return _added(costs, np.minimum(np.bincount(row, of_spans, len(spans)), _LARGEST_FLOAT).astype(np.int64))
 
     def _with_linear(self, squares: IntArray, tokens: IntArray) -> IntArray:
         """Return squares, int64[n], plus the linear term over tokens, int64[n]."""
@@ -153,6 +173,35 @@ class Costs:
         number = int(located.source[place])
         file, fix = self.plan.sources[number].url, "The index is damaged: rebuild it."
         return _of_source(bad_cost(self.by, int(located.index[place]), value, file=file, fix=fix), self.plan, number)
+
+
+def _added(costs: IntArray, more: IntArray) -> IntArray:
+    """Return sums, clipped to the largest cost."""
+    total: IntArray = np.minimum(costs, LARGEST - more) + more
+    return total
+
+
+def _towers(plan: Plan, patch: float, square: float) -> dict[int, IntArray]:
+    """Return the cost of the vision tower for each sample, int64[samples], of sources whose samples have lengths.
+
+    Raises:
+        ConfigError: there is no such source, or the patches of a processor are not known.
+    """
+    if not patch and not square:
+        return {}
+    out = {}
+    for number, source in enumerate(plan.sources):
+        if isinstance(source, CountedDataset):
+            patches, squares = source.counts.vision
+            cost = patch * patches + square * squares
+            out[number] = np.minimum(np.rint(cost), _LARGEST_FLOAT).astype(np.int64)
+    if not out:
+        raise ConfigError(
+            "no source has 'lengths', so the cost of media is unknown",
+            kind="no-costs",
+            fix="Declare 'lengths' and name them at a source, or remove 'media' and 'media_squares' from 'balance'.",
+        )
+    return out
 
 
 def _costs_of(plan: Plan, by: str) -> list[IntArray]:

@@ -213,10 +213,10 @@ class Cuts:
         return f"sample {int(located.index[0]):,} of {self._plan.names[int(located.source[0])]!r}"
 
 
-def costs_of(plan: Any, by: str, linear: float, option: str) -> Any:
+def costs_of(plan: Any, by: str, linear: float, option: str, media: float = 0.0, media_squares: float = 0.0) -> Any:
     """Return the costs of a plan; `option` is named in errors. Raises `ConfigError` if the costs are unknown."""
     if getattr(plan, "node", None) is None:
         raise ConfigError(f"this plan has no index with the costs that {option} needs", fix=f"Remove {option}.")
     from feedmill.planning.dealing.costs import Costs
 
-    return Costs(plan, by, linear)
+    return Costs(plan, by, linear, media, media_squares)

@@ -113,7 +113,8 @@ class Dealer:
         if balance is not None:
             from feedmill.planning.dealing.cuts import costs_of
 
-            self._costs = costs_of(plan, balance.by, balance.linear, "'balance'")
+            towers = balance.media, balance.media_squares
+            self._costs = costs_of(plan, balance.by, balance.linear, "'balance'", *towers)
 
     def steps(self, numbers: Sequence[int]) -> Sequence[Step]:
         """Return the batches with these numbers, located if the plan can locate them.

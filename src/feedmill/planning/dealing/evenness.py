@@ -239,7 +239,7 @@ def _costs(plan: Plan, asked: Balance | None) -> tuple[Balance, Any, str | None]
     from feedmill.planning.dealing.costs import Costs
 
     if asked is not None:
-        return asked, Costs(plan, asked.by, asked.linear), None
+        return asked, Costs(plan, asked.by, asked.linear, asked.media, asked.media_squares), None
     why = None
     for balance in map(Balance, ("tokens", "bytes")):
         try:

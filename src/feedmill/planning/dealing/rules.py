@@ -89,25 +89,31 @@ class Balance:
         by: ``tokens``, ``attention`` (the sum of squares of document lengths), ``pixels``, ``frames``, ``bytes``, or a
             numeric field of the index.
         linear: with ``attention``: cost per token, added to the squares.
+        media, media_squares: with ``attention``, of packed rows of samples: cost per patch of the vision tower, and per
+            squared patches of each picture that attends to itself, see `feedmill.samples.token_rules.rule.Vision`.
         within: ``batch``: samples are exchanged within one global batch.
 
     Raises:
-        ConfigError: unknown `within`, or a `linear` that is negative or given without ``attention``.
+        ConfigError: unknown `within`, or a cost that is negative or given without ``attention``.
     """
 
     by: str
     linear: float = 0.0
     within: str = "batch"
+    media: float = 0.0
+    media_squares: float = 0.0
 
     def __post_init__(self) -> None:
         if self.within != "batch":
             raise ConfigError(f"balance within {self.within!r} is unsupported", fix="Use 'within: batch'.")
-        if not 0 <= self.linear < 1e18 or (self.linear and self.by != "attention"):
-            raise ConfigError(
-                f"balance by {self.by} with linear={self.linear} is invalid",
-                kind="bad-option",
-                fix="Set 'linear' to 0 or more, only with 'by: attention'.",
-            )
+        for name in ("linear", "media", "media_squares"):
+            value = getattr(self, name)
+            if not 0 <= value < 1e18 or (value and self.by != "attention"):
+                raise ConfigError(
+                    f"balance by {self.by} with {name}={value} is invalid",
+                    kind="bad-option",
+                    fix=f"Set {name!r} to 0 or more, only with 'by: attention'.",
+                )
 
     @classmethod
     def of(cls, value: Balance | Mapping[str, Any] | str | None) -> Balance | None:
@@ -115,12 +121,12 @@ class Balance:
         if value is None or isinstance(value, Balance):
             return value
         options = {"by": value} if isinstance(value, str) else dict(value)
-        unknown = [name for name in options if name not in ("by", "linear", "within")]
+        unknown = [name for name in options if name not in cls.__slots__]
         if unknown or not isinstance(options.get("by"), str):
             raise ConfigError(
                 f"balance={value!r} is invalid: {f'{unknown[0]!r} is unknown' if unknown else 'it needs by'}",
                 kind="bad-option",
-                fix="Give balance={'by': 'tokens'}, for example; 'linear' and 'within' are optional.",
+                fix="Give balance={'by': 'tokens'}, for example; the others are optional: see docs/balancing.md.",
             )
         return cls(**options)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,9 @@ class BestFit:
             document, ``truncate`` to the first `seq_len` tokens, or ``drop``.
         buffer: documents that are packed together, passes or not; None for buffers that end where passes end.
         key: 64 bits from `permutation.derive`, for the order of rows.
+        width: tokens in a full row, if not all of them are filled: `seq_len` is then what documents may fill.
+        multiple: a piece takes a place of its length rounded up to a multiple; `seq_len` is one.
+        limits: what else a row takes a limited amount of, see `Documents.sized`.
 
     Attributes:
         width: tokens in a full row.
@@ -96,8 +100,12 @@ class BestFit:
         long: str = "split",
         buffer: int | None = None,
         key: int = 0,
+        width: int | None = None,
+        multiple: int = 1,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
-        self.documents, self.seq_len, self.width = documents, seq_len, seq_len
+        self.documents, self.seq_len, self.width = documents, seq_len, width or seq_len
+        self.multiple, self.limits = multiple, limits or {}
         self.long, self.buffer, self.key = long, buffer, key
         self.size = buffer or (BUFFER_ON_READ if documents.counted_on_read else BUFFER)
         most = seq_len if long == "drop" else None
@@ -248,12 +256,17 @@ class BestFit:
         return inverse
 
     def _plan(self, number: int, first: int) -> Segment:
-        lengths = self.documents.between(number * self.size, (number + 1) * self.size)
-        document, piece, size = cut(lengths, self.seq_len, self.long)
+        begin = number * self.size
+        lengths, needs = self.documents.sized_between(begin, begin + self.size, tuple(self.limits))
+        limits = np.array(list(self.limits.values()), np.int64)
+        fits = (needs <= limits[:, None]).all(0)
+        document, piece, size = cut(lengths if fits.all() else np.where(fits, lengths, 0), self.seq_len, self.long)
         tokens = int(size.sum(dtype=np.int64))
+        places = size if self.multiple == 1 else -(-size // self.multiple) * self.multiple
         buffers = np.searchsorted(document, self._bounds(number, len(lengths)))
         # Clipping the row length to all tokens does not change the result, and saves memory, which grows with it.
-        bins, rows = best_fit_decreasing(size, min(self.seq_len, max(1, tokens)), buffers)
+        most = min(self.seq_len, max(1, int(places.sum(dtype=np.int64))))
+        bins, rows = best_fit_decreasing(places, most, buffers, needs[:, document], limits)
         order = self._shuffled(number, bins, buffers, rows)
         begins, spans = group_by(order[bins], rows)
         columns = np.concatenate([document[spans], piece[spans], size[spans]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import CountedOnRead
+from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -28,21 +29,24 @@ class Documents:
 
     Args:
         plan: its samples are the documents.
+        limited: what rows take a limited amount of besides tokens: ``media``, ``patches``.
 
     Attributes:
         length: number of documents, or None if the plan is endless.
         counted_on_read: whether lengths of a dataset become known by reading its documents.
+        samples: sources whose documents are whole samples with media, by number.
 
     Raises:
         ConfigError: a dataset's index has no lengths in tokens.
         DataError: the lengths are invalid.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, limited: Sequence[str] = ()) -> None:
         self.plan = plan
         self.length = plan.length
         self._lengths: list[Callable[[IntArray], IntArray]] = []
         self.counted_on_read = False
+        self.samples = {n: each for n, each in enumerate(plan.sources) if isinstance(each, CountedDataset)}
         hashed: dict[int, str] = {}  # a dataset can occur several times in a plan
         self._hashes: list[str] = []
         for name, dataset in zip(plan.names, plan.sources, strict=True):
@@ -54,33 +58,70 @@ class Documents:
             lengths = _known(name, dataset)
             self._lengths.append(lengths.__getitem__)
             if id(dataset) not in hashed:
-                hashed[id(dataset)] = _checked_hash(lengths, dataset)
+                needs = [self.needs(len(self._hashes), name) for name in limited if len(self._hashes) in self.samples]
+                hashed[id(dataset)] = _checked_hash(lengths, dataset, needs)
             self._hashes.append(hashed[id(dataset)])
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Return what determines the order and the lengths of the documents."""
         words = zip(self.plan.names, self._hashes, strict=True)
-        return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}}
+        return {**self.plan.fingerprints, **{f"lengths of {name}": word for name, word in words}, **self.counted_by}
+
+    @property
+    def counted_by(self) -> dict[str, str]:
+        """Return what counts the samples of sources with lengths, such as ``processor of NAME``."""
+        return {
+            f"{what} of {self.plan.names[number]}": word
+            for number, dataset in self.samples.items()
+            for what, word in dataset.counts.identity.items()
+        }
 
     def lengths(self, positions: IntArray) -> IntArray:
         """Return the tokens of the documents at these positions, int64[n]."""
-        out = np.empty(len(positions), np.int64)
+        return self.sized(positions, ())[0]
+
+    def sized(self, positions: IntArray, limited: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Return the tokens of the documents at these positions, int64[n], and what else they need, int64[k, n].
+
+        Args:
+            positions: int64[n].
+            limited: of ``media`` and ``patches``, those that are asked for; documents of token files have none.
+        """
+        out, more = np.empty(len(positions), np.int64), np.zeros((len(limited), len(positions)), np.int64)
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
             located = self.plan.node.locate(positions[part])
             if len(self._lengths) == 1:
                 out[part] = self._lengths[0](located.index)
+                for k, name in enumerate(limited):
+                    more[k, part] = self.needs(0, name)[located.index]
                 continue
             for number, lengths in enumerate(self._lengths):
                 rows = np.flatnonzero(located.source == number)
-                if len(rows):
-                    out[part][rows] = lengths(located.index[rows])
-        return out
+                if not len(rows):
+                    continue
+                out[part][rows] = lengths(located.index[rows])
+                for k, name in enumerate(limited) if number in self.samples else ():
+                    more[k, part][rows] = self.needs(number, name)[located.index[rows]]
+        return out, more
+
+    def needs(self, source: int, name: str) -> IntArray:
+        """Return what each sample of a source with media needs of ``media`` or ``patches``, int64[samples].
+
+        Raises:
+            ConfigError: the patches of its processor are not known.
+        """
+        counts = self.samples[source].counts
+        return counts.media if name == "media" else counts.vision[0]
 
     def between(self, start: int, stop: int) -> IntArray:
         """Return the lengths of the documents from `start` to `stop`, or to the end of the stream."""
         return self.lengths(np.arange(start, stop if self.length is None else min(stop, self.length)))
+
+    def sized_between(self, start: int, stop: int, limited: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Return `sized` of the documents from `start` to `stop`, or to the end of the stream."""
+        return self.sized(np.arange(start, stop if self.length is None else min(stop, self.length)), limited)
 
     def have(self, most: int | None = None) -> bool:
         """Return whether a document has tokens, and no more than `most`; also if lengths are only known by reading."""
@@ -112,8 +153,10 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
     return lengths
 
 
-def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset) -> str:
+def _checked_hash(lengths: npt.NDArray[np.int64], dataset: Dataset, needs: Sequence[IntArray] = ()) -> str:
     digest = xxhash.xxh3_128()
+    for each in needs:
+        digest.update(np.ascontiguousarray(each, "<i8").data)
     for start in range(0, len(lengths), _HASHED):
         part = np.ascontiguousarray(lengths[start : start + _HASHED], "<i8")
         if int(part.min()) < 0:

@@ -28,6 +28,11 @@ class Packing:
             packed together until a pass of a source or a stage ends, at most 2^20 of them. best_fit only.
         pad: the padding token.
         rows: length of the plan in rows; None to use all documents.
+        multiple: with samples that have `lengths`: each takes a place of its length rounded up to a multiple.
+        media, patches: most images, videos and sounds in a row, and most patches of the vision tower; None for
+            any number.
+        headroom: tokens of a row that stay free, for samples that are longer than their predicted length.
+        refused: handling of samples without a length: ``error``, or ``drop``.
 
     Raises:
         ConfigError: a value is out of range.
@@ -41,37 +46,75 @@ class Packing:
     buffer: int | None = None
     pad: int = 0
     rows: int | None = None
+    multiple: int = 1
+    media: int | None = None
+    patches: int | None = None
+    headroom: int = 0
+    refused: Refused = "error"
 
     def __post_init__(self) -> None:
-        for name, known in (("method", Method), ("last", Last), ("long", Long)):
+        for name, known in (("method", Method), ("last", Last), ("long", Long), ("refused", Refused)):
             if getattr(self, name) not in get_args(known):
                 raise ConfigError(
                     f"{name} {getattr(self, name)!r} is unknown",
                     kind="bad-recipe",
                     fix=f"Use {' or '.join(get_args(known))}.",
                 )
-        for name, most in (("seq_len", _LONGEST), ("buffer", _LONGEST), ("rows", 2**63 - 1)):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= most:
+        limits = {"seq_len": _LONGEST, "buffer": _LONGEST, "rows": 2**63 - 1, "multiple": self.seq_len}
+        for name, most in {**limits, "media": _LONGEST, "patches": _LONGEST, "headroom": self.seq_len - 1}.items():
+            value, least = getattr(self, name), 0 if name == "headroom" else 1
+            if value is not None and not least <= value <= most:
                 raise ConfigError(
-                    f"{name} {value} is out of range", kind="bad-recipe", fix=f"Give a number from 1 to {most}."
+                    f"{name} {value} is out of range", kind="bad-recipe", fix=f"Give a number from {least} to {most}."
                 )
+        if self.seq_len % self.multiple or self.capacity < self.multiple:
+            raise ConfigError(
+                f"rows of {self.seq_len:,} tokens with a headroom of {self.headroom:,} do not hold whole multiples of"
+                f" {self.multiple:,}",
+                kind="bad-recipe",
+                fix="Give a seq_len that is a multiple of 'multiple', and a smaller headroom.",
+            )
+        if self.method == "concat" and self.of_samples:
+            raise ConfigError(
+                f"windows have no {', '.join(map(repr, self.of_samples))}: they cut documents anywhere",
+                kind="bad-recipe",
+                fix="Use 'method: best_fit'.",
+            )
         if self.overlap and self.method != "concat":
             raise ConfigError(
                 "only windows overlap", kind="bad-recipe", fix="Use 'method: concat', or remove 'overlap'."
             )
+
+    @property
+    def of_samples(self) -> list[str]:
+        """Return the options that were given and that only samples with lengths have."""
+        names = {"multiple": 1, "media": None, "patches": None, "headroom": 0, "refused": "error"}
+        return [name for name, default in names.items() if getattr(self, name) != default]
+
+    @property
+    def capacity(self) -> int:
+        """Return the tokens of a row that are planned: without the headroom, in whole multiples."""
+        return (self.seq_len - self.headroom) // self.multiple * self.multiple
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Return what a row takes a limited amount of, besides tokens."""
+        return {name: value for name in ("media", "patches") if (value := getattr(self, name)) is not None}
 
     def order(self) -> str:
         """Return everything that determines which tokens are in which row, for fingerprints."""
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {CONCAT_VERSION}"
+        more = "".join(f", {name} {getattr(self, name)}" for name in self.of_samples)
         if self.buffer is None:
-            return f"best_fit {self.seq_len:,}, long {self.long}, buffers end with passes, version {BEST_FIT_VERSION}"
-        given = f"buffer {self.buffer:,}, version {GIVEN_BUFFER_VERSION}"
-        return f"best_fit {self.seq_len:,}, long {self.long}, {given}"
+            given = f"buffers end with passes, version {BEST_FIT_VERSION}"
+        else:
+            given = f"buffer {self.buffer:,}, version {GIVEN_BUFFER_VERSION}"
+        return f"best_fit {self.seq_len:,}, long {self.long}{more}, {given}"
 
 
 Method = Literal["best_fit", "concat"]
 Last = Literal["drop", "keep", "pad"]
 Long = Literal["split", "truncate", "drop"]
+Refused = Literal["error", "drop"]

@@ -1,8 +1,10 @@
 """Packed plans: their positions are rows of tokens, windows or packed documents of another plan's stream.
 
-Rows are read as samples, or as columns of a batch. If files are mapped, inputs and targets are made in the pass that
-reads the tokens: a kernel copies each span of a document from its file to its place in the batch. Otherwise a batch of
-rows is laid out, filled, and read again for its targets.
+Rows with samples that have `lengths` are lists of samples, `SampleRow`. Other rows hold tokens.
+
+Rows of tokens are read as samples, or as columns of a batch. If files are mapped, inputs and targets are made in the
+pass that reads the tokens: a kernel copies each span of a document from its file to its place in the batch. Otherwise a
+batch of rows is laid out, filled, and read again for its targets.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -36,10 +39,12 @@ from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import CONCAT_VERSION, Packing
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
+from feedmill.planning.packing.whole import kept_samples, whole_samples
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport, held
+from feedmill.planning.report import PackedReport, WholeSamples, held
 from feedmill.planning.tree import render, tree_of
+from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
 
 
@@ -61,6 +66,7 @@ class PackedPlan(Plan):
         documents: the plan of documents.
         packing: how they become rows.
         width: tokens in a full row.
+        of_samples: whether a source has `lengths`; rows are then of the type `SampleRow`.
 
     Raises:
         ConfigError: the lengths of a dataset are unknown, the documents have no tokens, or the plan is already packed.
@@ -84,7 +90,9 @@ class PackedPlan(Plan):
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
-        self.stream = Documents(documents)
+        self.stream = Documents(documents, tuple(packing.limits))
+        self._kept = kept_samples(self.stream, packing, where)
+        self.of_samples = bool(self._kept)
         folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
         self.map = self._map(folder)
         self.width = self.map.width
@@ -96,6 +104,11 @@ class PackedPlan(Plan):
         else:
             made = partial(PackedPlan, where=self._where, skip=self._skip), (self.documents, self.packing, self._cache)
         return (_at_landmark, (*made[:2], self._landmark)) if self._landmark else made
+
+    @cached_property
+    def whole(self) -> tuple[WholeSamples, ...]:
+        """The lengths and media of each source whose samples have `lengths`, and what is dropped of it."""
+        return whole_samples(self.stream, self._kept)
 
     @property
     def skip(self) -> Gaps | None:
@@ -150,11 +163,21 @@ class PackedPlan(Plan):
 
         Without it, another machine would have to read all documents before the row.
         """
+        counted = {"counted_by": self.counted_by} if self.of_samples else {}
         if not self.stream.counted_on_read or position == 0:
-            return super().bookmark(position)
+            return {**super().bookmark(position), **counted}
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
         number = int(self.map.segments.of_units(np.array([self.map.unit(row)]))[0])
-        return {**super().bookmark(position), "packing": [self._key(), number, self.map.segments.head(number).first]}
+        return {
+            **super().bookmark(position),
+            **counted,
+            "packing": [self._key(), number, self.map.segments.head(number).first],
+        }
+
+    @property
+    def counted_by(self) -> dict[str, str]:
+        """Return what counts the samples of sources with `lengths`, such as ``processor of NAME``."""
+        return self.stream.counted_by
 
     def use_landmark(self, state: Mapping[str, Any]) -> None:
         """Begin planning where the state of a loader says, if it is of the same rows."""
@@ -200,7 +223,9 @@ class PackedPlan(Plan):
         extents_of_files: list[Extents] = []
         for number in np.unique(placed.source).tolist():
             dataset, of_it = self.sources[number], np.flatnonzero(placed.source == number)
-            if dataset.is_remote and isinstance(dataset, TokenDataset):
+            if dataset.is_remote and number in self.stream.samples:
+                extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents(placed.index[of_it])]
+            elif dataset.is_remote and isinstance(dataset, TokenDataset):
                 asked = placed.index[of_it], spans.start[of_it], spans.length[of_it]
                 extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
         return extents_of_files
@@ -234,7 +259,7 @@ class PackedPlan(Plan):
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> Columns | None:
         """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if the last row can be shorter."""
-        if want == "fields" or self._shorter:
+        if want == "fields" or self._shorter or self.of_samples:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         if isinstance(want, Shifted) and want.key == "input_ids":
@@ -244,18 +269,20 @@ class PackedPlan(Plan):
         return self._columns(rows_at)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
-        """Return the rows as dicts, in the requested order.
+        """Return the rows in the requested order: as a `SampleRow` each if a source has `lengths`, otherwise as dicts.
 
-        The fields are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span), ``cu_seqlens``
-        int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the number of
-        tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens contribute to the
-        loss. Tokens of other sources do, and padding does not.
+        The fields of a dict are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span),
+        ``cu_seqlens`` int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the
+        number of tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens
+        contribute to the loss. Tokens of other sources do, and padding does not.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
             DataError: a dataset returned a different number of tokens than its index says.
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        if self.of_samples:
+            return self._sample_rows(rows_at)
         columns, pieces = self._columns(rows_at), continued(self.sources, rows_at)
         columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)
         rows = []
@@ -269,6 +296,39 @@ class PackedPlan(Plan):
                 }
             rows.append(Row(fields, pieces.get(row, {})))
         return rows
+
+    def _sample_rows(self, rows_at: LocatedSpans) -> list[SampleRow]:
+        """Return rows of samples, with one bulk read per source in stored order."""
+        spans, located = rows_at.spans, rows_at.located
+        samples: list[Any] = [None] * len(located.source)
+        keys = [""] * len(samples)
+        order = np.lexsort((spans.start, located.index, located.source))
+        for group in np.split(order, np.flatnonzero(np.diff(located.source[order])) + 1) if len(order) else ():
+            number = int(located.source[group[0]])
+            whole = self.stream.samples.get(number)
+            if whole is not None:
+                read, names = whole.read_keyed(located.index[group])
+            else:
+                dataset = self.sources[number]
+                read = documents_of(dataset, LocatedSpans(_some(spans, group), located[group]))
+                names = [dataset.locate(index).key for index in located.index[group].tolist()]
+            for place, sample, key in zip(group.tolist(), read, names, strict=True):
+                samples[place], keys[place] = sample, key
+        places = spans.places(self.packing.multiple)
+        lengths, sources = spans.length.astype(np.int32), [self.names[number] for number in located.source.tolist()]
+        bounds = spans.row_offsets.tolist()
+        return [
+            SampleRow(
+                samples[a:b],
+                lengths[a:b],
+                np.concatenate(([0], np.cumsum(places[a:b]))).astype(np.int32),
+                self.width,
+                keys[a:b],
+                sources[a:b],
+                self.packing.multiple,
+            )
+            for a, b in pairwise(bounds)
+        ]
 
     @property
     def _shorter(self) -> bool:
@@ -313,14 +373,33 @@ class PackedPlan(Plan):
         total = self._budget(samples)
         if total is None:
             inner = self.documents.report(None)
-            return PackedReport(self.length, None, inner.sources, inner.stages, None, self.width, None, None)
+            return PackedReport(
+                self.length, None, inner.sources, inner.stages, None, self.width, None, None, whole=self.whole
+            )
         rows = self._after(total)
         inner = self.documents.report(self.map.reach(rows))
         tokens, left_out = self.map.counts(rows)
         if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
         sources = held(inner.sources, self._held(rows), tokens)
-        return PackedReport(self.length, total, sources, inner.stages, inner.total, self.width, tokens, left_out)
+        media = None
+        if self.whole:
+            media = sum(
+                w.media * w.kept / w.samples * (sources[n].drawn or 0)
+                for n, w in zip(self.stream.samples, self.whole, strict=True)
+            )
+        return PackedReport(
+            self.length,
+            total,
+            sources,
+            inner.stages,
+            inner.total,
+            self.width,
+            tokens,
+            left_out,
+            None if media is None else media / max(total, 1),
+            self.whole,
+        )
 
     def drawn(self, samples: int) -> list[int]:
         """Return how many documents of each source the first `samples` rows hold.
@@ -365,7 +444,17 @@ class PackedPlan(Plan):
             )
         else:
             key = derive(self.seed, "pack")
-            map = best_fit.BestFit(self.stream, folder, how.seq_len, how.long, how.buffer, key)
+            map = best_fit.BestFit(
+                self.stream,
+                folder,
+                how.capacity,
+                how.long,
+                how.buffer,
+                key,
+                width=how.seq_len,
+                multiple=how.multiple,
+                limits=how.limits,
+            )
         return map
 
     def _key(self) -> str:
@@ -399,6 +488,30 @@ class Row(dict[str, Any]):
         low = max(start - most, 0)
         (tokens,) = read_tokens(dataset, np.array([index]), np.array([low]), np.array([start - low]))
         return tokens
+
+
+def documents_of(dataset: Dataset, spans_at: LocatedSpans) -> list[dict[str, Any]]:
+    """Return spans of documents of a token dataset as samples: ``input_ids``, int64[tokens], and a stored loss mask.
+
+    Raises:
+        ConfigError: the dataset has no tokens to read.
+        DataError: it returned another number of tokens than its index says.
+    """
+    bounds = bounds_of(spans_at.spans.length)
+    tokens = empty((int(bounds[-1]),), np.int64)
+    masks = None if getattr(dataset, "masks", None) is None else np.zeros(len(tokens), np.bool_)
+    one = replace(spans_at.located, source=np.zeros_like(spans_at.located.source))
+    fill_spans([dataset], LocatedSpans(spans_at.spans, one), bounds[:-1], tokens, masks)
+    rows = [{"input_ids": tokens[a:b]} for a, b in pairwise(bounds.tolist())]
+    if masks is not None:
+        for row, (a, b) in zip(rows, pairwise(bounds.tolist()), strict=True):
+            row["loss_mask"] = masks[a:b]
+    return rows
+
+
+def _some(spans: Spans, chosen: IntArray) -> Spans:
+    """Return some spans as those of one row."""
+    return Spans(np.array([0, len(chosen)]), spans.position[chosen], spans.start[chosen], spans.length[chosen])
 
 
 def fill_spans(

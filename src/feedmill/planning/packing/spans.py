@@ -40,6 +40,10 @@ class Spans:
         ends = bounds_of(self.length)
         return np.diff(ends[self.row_offsets])
 
+    def places(self, multiple: int) -> IntArray:
+        """Return the slots that each span takes: its tokens, rounded up to a multiple, int64[spans]."""
+        return self.length if multiple == 1 else -(-self.length // multiple) * multiple
+
     def cu_seqlens(self, width: int | None = None) -> list[npt.NDArray[np.int32]]:
         """Return for each row the cumulative lengths of its spans, int32[spans + 1], from 0.
 

@@ -8,6 +8,7 @@ must be made with the same tokenizer (`check_tokenizers`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feedmill.errors import ConfigError, NotFound, did_you_mean, suggestion
+from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -50,6 +51,7 @@ from feedmill.planning.recipes.member import (
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.views import SelectedDataset
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from feedmill.planning.recipes.statistics import StatisticsReport
     from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.targets import Targets
+
+logger = logging.getLogger("feedmill")
 
 
 def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
@@ -95,6 +99,8 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
+    else:
+        _warn_of_refused(plan)
     model = recipe.model
     if model.targets is not None:
         with recipe_line(recipe, ("targets",)):
@@ -114,6 +120,14 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _warn_of_refused(plan: Plan) -> None:
+    """Log the samples without a length of a plan that is not packed: they are yielded, and cost nothing."""
+    for name, dataset in zip(plan.names, plan.sources, strict=True):
+        if isinstance(dataset, CountedDataset) and dataset.counts.refused:
+            reasons = "; ".join(f"{each.reason}: {each.samples:,}" for each in dataset.counts.refused)
+            logger.warning("samples of %r without a length count as 0 tokens: %s", name, reasons)
 
 
 def compile_statistics(
@@ -439,6 +453,16 @@ class Walk:
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
         dataset = self.opened(member) if member.join is None else self.joined(member, place)
+        if member.lengths is not None and len(dataset):
+            model = (self.file.model.lengths or {})[member.lengths]
+            where = ("lengths", member.lengths)
+            try:
+                with recipe_line(self.file, where):
+                    dataset = dataset.lengths_by(**model.options(self.file.base))
+            except FeedmillError as error:
+                if error.file != self.file.where(where):  # the folder of the processor, or the dataset
+                    error.what = f"{error.what} (lengths of {self.file.where(where)})"
+                raise
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",

@@ -29,7 +29,7 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
-from feedmill.planning.packing.options import Last, Long, Method
+from feedmill.planning.packing.options import Last, Long, Method, Refused
 from feedmill.samples.tokenized import TokenizeOptions
 from feedmill.storage import join_url
 from feedmill.storage.remote.options import is_secret
@@ -333,6 +333,29 @@ class TokenizeModel(Strict):
         return TokenizeOptions(**{**self.model_dump(), "tokenizer": near if there else self.tokenizer})
 
 
+class LengthsModel(Strict):
+    """How the tokens of samples of text and media are counted: the options of ``feedmill lengths``."""
+
+    processor: str = Field(min_length=1, description="folder of the checkpoint: its processor and its tokenizer.json")
+    messages: str | None = Field(None, min_length=1, description="part with the conversation, as JSON; default json")
+    text: str | None = Field(None, min_length=1, description="part with a plain text, instead of a conversation")
+    chat_template: str | None = Field(
+        None, min_length=1, description="file of the chat template; default: that of the processor's folder"
+    )
+    chat_template_args: dict[str, Any] | None = Field(None, description="variables of the chat template")
+    processor_args: dict[str, Any] | None = Field(None, description="parameters with which the processor is called")
+    media: list[str] | None = Field(None, min_length=1, description="parts whose media the model gets; default: all")
+    measure: StrictBool | None = Field(None, description="run the processor itself: slow, for those without a rule")
+
+    def options(self, base: str) -> dict[str, Any]:
+        """Return the arguments of `Dataset.lengths_by`; paths are relative to `base`, a template if it exists there."""
+        given = self.model_dump(exclude_none=True)
+        given["processor"] = join_url(base, self.processor)
+        if self.chat_template is not None and os.path.exists(join_url(base, self.chat_template)):
+            given["chat_template"] = join_url(base, self.chat_template)
+        return given
+
+
 class PoseModel(Strict):
     """Where a rotation, and the position of the same body, lie in a feature."""
 
@@ -459,6 +482,12 @@ class BalanceModel(Strict):
 
     by: str = Field(min_length=1, description="tokens, attention, pixels, frames, bytes, or a numeric field")
     linear: float = Field(default=0.0, ge=0, description="with attention: cost per token, added to the squares")
+    media: float = Field(
+        default=0.0, ge=0, description="with attention, of rows of samples: cost per patch of the vision tower"
+    )
+    media_squares: float = Field(
+        default=0.0, ge=0, description="with attention, of rows of samples: cost per squared patches of a picture"
+    )
     within: Literal["batch"] = Field("batch", description="samples are exchanged inside one global batch")
 
 
@@ -513,6 +542,9 @@ class TargetsModel(Strict):
     fim: FimModel | None = Field(default=None, description="fill in the middle")
 
 
+_Places = Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)]
+
+
 class PackModel(Strict):
     """How documents are packed into rows of tokens."""
 
@@ -530,10 +562,22 @@ class PackModel(Strict):
     )
     pad: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = Field(default=0, description="id of the padding token")
     rows: Count | None = Field(None, description="length of the plan in rows")
+    multiple: _Places | None = Field(None, description="samples with lengths: each takes a multiple of N slots")
+    media: _Places | None = Field(None, description="samples with lengths: at most N media in a row")
+    patches: _Places | None = Field(
+        None, description="samples with lengths: at most N patches of the vision tower in a row"
+    )
+    headroom: Annotated[int, Field(ge=0, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="samples with lengths: tokens of a row that stay free"
+    )
+    refused: Refused | None = Field(
+        None, description="samples without a length: error (the default), or drop, which counts them"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> PackModel:
-        other = ("long", "buffer") if self.method == "concat" else ("overlap", "last")
+        of_samples = ("multiple", "media", "patches", "headroom", "refused")
+        other = ("long", "buffer", *of_samples) if self.method == "concat" else ("overlap", "last")
         for name in other:
             if getattr(self, name) is not None:
                 meant = "best_fit" if self.method == "concat" else "concat"

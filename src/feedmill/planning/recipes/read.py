@@ -128,7 +128,7 @@ def parse(
             (_warn_once if file else _warn)(file or "recipe", note)
         return _validated(translation.data, base, file, translation, chain)
     marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
-    if split is not None or mode != TRAIN:
+    if split not in (None, TRAIN) or mode != TRAIN:  # a recipe is for training
         raise ConfigError(
             "'split' and 'mode' are not supported for Feedmill recipes, which set the split of each source",
             file=file,

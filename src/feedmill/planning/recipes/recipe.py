@@ -238,7 +238,7 @@ def _not_made_of(given: Any) -> ConfigError:
     )
 
 
-_SHOWN = ("split", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")
+_SHOWN = ("split", "lengths", "dataset_config", "split_config", "repetitions", "epochs", "max_repeats")
 
 
 def _as_json(value: Any) -> Any:

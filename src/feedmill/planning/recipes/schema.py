@@ -7,6 +7,7 @@ a recipe is read, because importing pydantic is slow.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -37,6 +38,7 @@ from feedmill.planning.recipes.fields import (
     HomogeneousModel,
     JoinPart,
     LanguageModel,
+    LengthsModel,
     MarkersModel,
     OrderField,
     OrderModel,
@@ -70,8 +72,8 @@ from feedmill.planning.recipes.fields import (
 )
 
 _OF_A_PATH = (
-    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes", "aux"),
-    *("subset", "subflavors"),
+    *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes"),
+    *("lengths", "aux", "subset", "subflavors"),
 )
 
 
@@ -182,6 +184,9 @@ class Member(Strict):
     tokenize: TokenizeField | None = Field(
         default=None, description="text that is tokenized when it is read: a tokenizer, or a mapping with one"
     )
+    lengths: str | None = Field(
+        default=None, min_length=1, description="samples of text and media: the name of the recipe's 'lengths' for them"
+    )
     dataset_config: str | None = Field(None, description="name of the dataset's description file")
     split_config: str | None = Field(None, description="name of the dataset's split file")
     subset: Ranges | None = Field(
@@ -203,12 +208,15 @@ class Member(Strict):
         one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:8]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:9]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         frames = None if self.windows is None else self.windows.frames
         if frames is not None and self.episodes is not None and self.episodes.windows is not None:
             raise ValueError("give 'windows' of frames once: at the source, or in its 'episodes'")
+        tokens = [name for name in ("windows", "tokens", "tokenize", "episodes") if getattr(self, name) is not None]
+        if self.lengths is not None and tokens:
+            raise ValueError(f"'lengths' are for samples of text and media, not for a source with {tokens[0]!r}")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
             raise ValueError("'joiner' and 'prepared' need a 'join'")
         if self.join is not None:
@@ -270,6 +278,9 @@ class RecipeModel(Strict):
     episodes: EpisodesModel | None = Field(
         None, description="how frames of robot episodes become samples, for all sources: see docs/formats/lerobot.md"
     )
+    lengths: dict[str, LengthsModel] | None = Field(
+        None, min_length=1, description="by name, how sources of text and media are counted: see docs/packing.md"
+    )
     pack: PackModel | None = Field(None, description="yield rows of tokens instead of documents: see docs/packing.md")
     targets: TargetsModel | None = Field(None, description="inputs and targets of batches: see docs/targets.md")
     deal: Deal | None = Field(
@@ -310,6 +321,17 @@ class RecipeModel(Strict):
             raise ValueError("write 'epochs' at the top of the recipe, not on its single source")
         if self.source is not None and self.source.repetitions is not None:
             raise ValueError("a single source has no 'repetitions'; write 'epochs' at the top of the recipe")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> RecipeModel:
+        known = self.lengths or {}
+        named = set(_lengths_named(self))
+        if unknown := sorted(named - known.keys()):
+            hint = did_you_mean(unknown[0], list(known)) or ": declare it under 'lengths' at the top of the recipe"
+            raise ValueError(f"a source names the lengths {unknown[0]!r}, which the recipe does not declare{hint}")
+        if unused := sorted(known.keys() - named):
+            raise ValueError(f"no source names the lengths {unused[0]!r}: add 'lengths: {unused[0]}' to a source")
         return self
 
     @model_validator(mode="after")
@@ -367,6 +389,15 @@ class RecipeModel(Strict):
             raise ValueError("the order 'megatron' has no 'epochs': give the 'samples' of the run, or neither")
         if self.samples is None and any(member.weight is not None for member in members):
             raise ValueError("weights of the order 'megatron' need the 'samples' of the run")
+
+
+def _lengths_named(mix: Member | RecipeModel) -> Iterator[str]:
+    """Yield the names of the lengths of all sources below."""
+    if isinstance(mix, Member) and mix.lengths is not None:
+        yield mix.lengths
+    inner = [mix.source] if isinstance(mix, RecipeModel) and mix.source is not None else []
+    for member in (*inner, *(mix.blend or ()), *(mix.blend_epochized or ()), *(mix.concat or ())):
+        yield from _lengths_named(member)
 
 
 def _check_mix(mix: Member | RecipeModel) -> None:
@@ -474,6 +505,8 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
                 return list(model.model_fields)
         if "where" in place:
             return [field.alias or name for name, field in WhereModel.model_fields.items()]
+    if place[0] == "lengths":  # by name
+        return list(LengthsModel.model_fields)
     if place[0] == "storage":  # by URL
         return list(StorageModel.model_fields)
     return list(_MODELS.get(_owner(place), Member).model_fields)

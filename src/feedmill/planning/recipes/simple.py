@@ -34,6 +34,8 @@ def recipe_for(
 ) -> Recipe:
     """Return the recipe of a dataset or metadataset, with the arguments applied.
 
+    A recipe of Feedmill's own has its own seed, shuffle and passes: these arguments do not apply to it.
+
     Args:
         path: a dataset, a metadataset or recipe, or a metadataset as plain data.
         split: name of a split.
@@ -64,7 +66,8 @@ def recipe_for(
             file=recipe.file,
             fix="Set it in the metadataset, in the entry of the dataset.",
         )
-    order = _order(mode, seed, shuffle, epochs)
+    own = not isinstance(recipe.marks, Translation)  # a recipe of Feedmill says its order itself
+    order = {} if own else _order(mode, seed, shuffle, epochs)
     return recipe.restated(order) if order else recipe
 
 

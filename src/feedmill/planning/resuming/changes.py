@@ -29,7 +29,7 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     changes = []
     for part in dict.fromkeys([*old, *new]):
         before, now = old.get(part), new.get(part)
-        if before is not None and now is not None and old.get("seed") != new["seed"]:
+        if before is not None and now is not None and old.get("seed") != new.get("seed"):
             # A new seed changes all keys; report it only once.
             before, now = _KEY.sub("", before), _KEY.sub("", now)
         if before == now:

@@ -49,6 +49,8 @@ class Allowed:
 def bookmark(plan: Ordered, position: int) -> dict[str, Any]:
     """Return what a state stores besides position and fingerprint, so that a run can resume with a changed plan.
 
+    A plan of packed samples adds ``counted_by``, what counts their lengths.
+
     ``tree`` is the outline of the plan; it is missing if a node's class declares no `Node.tag`. With a skip list,
     ``skip`` is its text in short form, ``skipped`` a digest of what it skips up to here, ``unskipped`` the position
     after the last sample seen without the list, and ``stream`` the fingerprint of the plan without the list.
@@ -90,6 +92,7 @@ def reopened(plan: Ordered, state: Mapping[str, Any], allowed: Allowed, proven: 
             raise _without_outline(plan, state)
         outline = _with_names(read_outline(state["tree"]), plan.names)
         changes, grown = _compared(plan, outline)
+        changes += explain(state.get("counted_by", {}), getattr(plan, "counted_by", {}))
         if not changes and not grown:
             changes = [f"its fingerprint was {state['plan']} and is {plan.fingerprint}"]
     lacking = {"allow_append=True": grown and not allowed.append, "allow_skip=True": skip and not skip_allowed}

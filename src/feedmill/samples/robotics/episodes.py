@@ -26,18 +26,19 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, did_you_mean, refuse_empty
+from feedmill.errors import ConfigError, DataError, MissingExtra, did_you_mean, refuse_empty
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
 from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, no_rate, offsets_of
 from feedmill.formats.extents import Extents
 from feedmill.formats.lerobot.dataset import is_numeric
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.rows import Lazy, RowSample, to_bytes
-from feedmill.formats.sample import Sample, Source, no_such_key
+from feedmill.formats.rows import PIXELS, Lazy, RowSample, to_bytes
+from feedmill.formats.sample import Sample, Source
 from feedmill.samples.robotics import poses
 from feedmill.samples.robotics.scaling import METHODS, Scaling
 from feedmill.samples.robotics.summary import Summary
+from feedmill.samples.views import DatasetView
 
 Float64s = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -337,7 +338,7 @@ class Feature:
         return whole
 
 
-class EpisodeSamples(Dataset):
+class EpisodeSamples(DatasetView):
     """Frames of episodes with common names, rates and shapes.
 
     Args:
@@ -350,13 +351,13 @@ class EpisodeSamples(Dataset):
     """
 
     format = "lerobot"
+    dataset: Episodic
 
     def __init__(self, dataset: Episodic, options: EpisodeOptions) -> None:
-        self.dataset, self.options = dataset, options
+        super().__init__(dataset)
+        self.options = options
         self.format = dataset.format  # type: ignore[misc]  # that of the data, for messages
-        self.url, self.split = dataset.url, dataset.split
         self._rate = self._known_rate()
-        self._opened = replace(dataset.opened, reopen=None)
         self.scaling: Scaling | None = None
         self._names = self._renamed()
         self._stored = {name: stored for stored, name in self._names.items()}
@@ -549,10 +550,19 @@ class EpisodeSamples(Dataset):
     def __len__(self) -> int:
         return len(self.dataset) if self._numbers is None else len(self._numbers)
 
-    def frames(self, indices: Indices) -> Int64s:
-        """Return the numbers of samples in the dataset of episodes, int64[n]."""
+    def numbers_of(self, indices: Indices) -> Int64s:
         wanted = np.asarray(indices, np.int64)
         return wanted if self._numbers is None else np.asarray(self._numbers[wanted], np.int64)
+
+    def place_of(self, number: int) -> int | None:
+        if self._numbers is None:
+            return number
+        at = int(np.searchsorted(self._numbers, number))
+        return at if at < len(self._numbers) and self._numbers[at] == number else None
+
+    @property
+    def what(self) -> str:
+        return f"where {', '.join(self.options.where)}"
 
     @property
     def fps(self) -> float:
@@ -563,10 +573,10 @@ class EpisodeSamples(Dataset):
 
     def episodes_of(self, indices: Indices) -> Int64s:
         """Return the number of each sample's episode in the dataset, int64[n]."""
-        return self.dataset.episodes_of(self.frames(indices))
+        return self.dataset.episodes_of(self.numbers_of(indices))
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        numbers = self.frames(self._inside(indices))
+        numbers = self.numbers_of(self._inside(indices))
         made = self._inner.read_raw(numbers)
         arrays = self._arrays(numbers)
         out: list[Sample] = []
@@ -666,11 +676,13 @@ class EpisodeSamples(Dataset):
             else:
                 axis = () if count == 1 else axes  # as windows of one frame
                 row[name] = np.zeros((*axis, *size, 3), np.uint8)
+                suffixes[name] = PIXELS
             row[name + PAD] = np.ones(axes, bool) if axes else np.True_
         elif not isinstance(size, int):
             own = {name: suffixes.pop(name)} if name in suffixes else {}
             make = partial(_resized, row[name], name, own, sample.key, sample._source, (size[0], size[1]))
             row[name] = Lazy(make, lambda make=make: to_bytes(make()))  # type: ignore[misc]
+            suffixes[name] = PIXELS
             row.setdefault(name + PAD, np.False_)
 
     def summary(self, name: str, indices: npt.NDArray[np.int64] | range | None = None) -> Summary:
@@ -686,7 +698,7 @@ class EpisodeSamples(Dataset):
             DataError: a value is missing or not finite.
         """
         one = self.feature(name)
-        numbers = self.frames(np.arange(len(self)) if indices is None else np.asarray(indices, np.int64))
+        numbers = self.numbers_of(np.arange(len(self)) if indices is None else np.asarray(indices, np.int64))
         out = _Gathered(one.out_width)
         bounds = self.dataset.shard_bounds
         cuts = np.searchsorted(numbers, bounds)
@@ -792,68 +804,17 @@ class EpisodeSamples(Dataset):
             facts["selection"] = f"where {', '.join(self.options.where)}: {len(self):,} of {len(self.dataset):,} frames"
         return facts
 
-    @property
-    def is_remote(self) -> bool:
-        return self.dataset.is_remote
-
-    def load_ahead(self) -> None:
-        self.dataset.load_ahead()
-
-    def copy_indices(self) -> None:
-        self.dataset.copy_indices()
-
     def extents(self, indices: Indices) -> Sequence[Extents]:
-        return self._ahead.extents(self.frames(indices))
-
-    @property
-    def row_files(self) -> Sequence[str]:
-        return self.dataset.row_files
+        return self._ahead.extents(self.numbers_of(indices))
 
     @property
     def shard_bounds(self) -> Int64s:
         bounds = self.dataset.shard_bounds
         return bounds if self._numbers is None else np.searchsorted(self._numbers, bounds)
 
-    def stored_rows(self, indices: Indices) -> tuple[Int64s, Int64s]:
-        return self.dataset.stored_rows(self.frames(indices))
-
-    def samples_of_row(self, file: int, row: int) -> list[int]:
-        return [at for number in self.dataset.samples_of_row(file, row) if (at := self._place(number)) is not None]
-
-    def _place(self, number: int) -> int | None:
-        """Return the sample that is a frame of the episodes; None if it was dropped."""
-        if self._numbers is None:
-            return number
-        at = int(np.searchsorted(self._numbers, number))
-        return at if at < len(self._numbers) and self._numbers[at] == number else None
-
-    def locate(self, index: int) -> Source:
-        return self.dataset.locate(int(self.frames([self._checked(index)])[0]))
-
-    def find(self, key: str) -> int:
-        """Return the number of a sample. Raises `NotFound`, also for frames that were dropped."""
-        at = self._place(self.dataset.find(key))
-        if at is None:
-            raise no_such_key(f"{self.url} (where {', '.join(self.options.where)})", key)
-        return at
-
     def _find_costs(self, by: str) -> Int64s | None:
         costs = self._inner.costs(by)
         return costs if costs is None or self._numbers is None else costs[self._numbers]
-
-    @property
-    def cost_fields(self) -> Sequence[str]:
-        return self.dataset.cost_fields
-
-    def costs_advice(self, by: str) -> str:
-        return self.dataset.costs_advice(by)
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return self.dataset.splits
-
-    def verify(self) -> Sequence[FeedmillError]:
-        return self.dataset.verify()
 
 
 class _Gathered:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 
 class Gemma4Images(TokenRule):
@@ -57,6 +57,9 @@ class Gemma4Images(TokenRule):
             np.where(flat, np.minimum(sizes.width // sizes.height * side, longest), np.where(thin, side, width)),
         )
         return (height // self.patch) * (width // self.patch) // self.pool**2 + 2
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, (self.count(sizes) - 2) * self.pool**2)
 
 
 class Gemma4Audio(TokenRule):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.samples.token_rules.qwen import enlarged, volume_resized
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, ratio_above
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures, ratio_above
 
 
 class Glm4vImages(TokenRule):
@@ -35,3 +35,6 @@ class Glm4vImages(TokenRule):
         factor = self.patch * self.merge
         height, width = volume_resized(frames, sizes.height, sizes.width, factor, self.low, self.high, self.temporal)
         return (height // self.patch) * (width // self.patch) // self.merge**2
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, self.count(sizes) * self.merge**2)

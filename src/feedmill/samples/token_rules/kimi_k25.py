@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 
 class KimiImages(TokenRule):
@@ -40,3 +40,6 @@ class KimiImages(TokenRule):
         tall = np.minimum(np.maximum(1, (height * scale).astype(np.int64)), longest)
         wide = np.minimum(np.maximum(1, (width * scale).astype(np.int64)), longest)
         return np.asarray(-(-tall // factor) * -(-wide // factor))
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, self.count(sizes) * self.merge**2)

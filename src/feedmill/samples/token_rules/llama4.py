@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 _AT_ONCE = 1 << 16
 
@@ -38,7 +38,8 @@ class Llama4Images(TokenRule):
         self.most = given.integer("max_patches", 16)
         patch = folder.processor.integer("patch_size", 14)
         ratio = folder.processor.number("pixel_shuffle_ratio", 0.5)
-        self.length = (self.side // patch) ** 2 // round(1 / ratio**2)
+        self.patches = (self.side // patch) ** 2
+        self.length = self.patches // round(1 / ratio**2)
         self.placeholder = folder.processor.text("fake_image_token", "<|image|>")
 
     @property
@@ -46,13 +47,23 @@ class Llama4Images(TokenRule):
         return ("<|image_start|><|image|><|patch|><|image_end|>",)
 
     def count(self, sizes: Sizes) -> Int64s:
-        out = np.empty(len(sizes), np.int64)
+        rows, columns = self._grid(sizes)
+        tiles = rows * columns
+        return np.where(tiles > 1, tiles * self.length + rows * (columns - 1) + rows, 0) + self.length + 3
+
+    def vision(self, sizes: Sizes) -> Vision:
+        rows, columns = self._grid(sizes)
+        return in_pictures(np.where(rows * columns > 1, rows * columns + 1, 1), self.patches)
+
+    def _grid(self, sizes: Sizes) -> tuple[Int64s, Int64s]:
+        """Return rows and columns of tiles, int64[n] both."""
+        out = np.empty((2, len(sizes)), np.int64)
         for start in range(0, len(sizes), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
-            out[part] = self._some(sizes.height[part], sizes.width[part])
-        return out
+            out[:, part] = self._some(sizes.height[part], sizes.width[part])
+        return out[0], out[1]
 
-    def _some(self, height: Int64s, width: Int64s) -> Int64s:
+    def _some(self, height: Int64s, width: Int64s) -> tuple[Int64s, Int64s]:
         tall, wide = np.array(canvases(self.most), np.int64).T * self.side
         scale = np.minimum(
             tall.astype(np.float32) / height.astype(np.float32)[:, None],
@@ -63,6 +74,4 @@ class Llama4Images(TokenRule):
         chosen = np.where(np.isfinite(enlarging), enlarging, shrinking)
         area = np.where(scale == chosen[:, None], tall * wide, np.iinfo(np.int64).max)
         best = area.argmin(1)
-        rows, columns = tall[best] // self.side, wide[best] // self.side
-        tiles = rows * columns
-        return np.where(tiles > 1, tiles * self.length + rows * (columns - 1) + rows, 0) + self.length + 3
+        return tall[best] // self.side, wide[best] // self.side

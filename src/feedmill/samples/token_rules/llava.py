@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 
 class LlavaImages(TokenRule):
@@ -24,8 +24,12 @@ class LlavaImages(TokenRule):
         height, width = given.edges("crop_size", crop, "height", "width")
         strategy = folder.processor.choice("vision_feature_select_strategy", None, ("default", "full"))
         extra = folder.processor.integer("num_additional_image_tokens", 0, 0)
-        self.each = (height // patch) * (width // patch) + extra - (strategy == "default")
+        self.patches = (height // patch) * (width // patch)
+        self.each = self.patches + extra - (strategy == "default")
         self.placeholder = folder.token("image_token", "<image>")
 
     def count(self, sizes: Sizes) -> Int64s:
         return np.full(len(sizes), self.each)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(np.ones(len(sizes)), self.patches)

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Parameters, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Folder,
+    Int64s,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+)
 
 Grids = Sequence[tuple[int, int]]
 NEXT: Grids = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
@@ -94,3 +103,7 @@ class LlavaNextImages(TokenRule):
             sizes.height, sizes.width, self.patches * (tall // self.side), self.patches * (wide // self.side)
         )
         return rows * columns + rows + self.patches**2 + self.extra
+
+    def vision(self, sizes: Sizes) -> Vision:
+        tall, wide = best_resolution(sizes.height, sizes.width, self.grids)
+        return in_pictures((tall // self.side) * (wide // self.side) + 1, self.patches**2)

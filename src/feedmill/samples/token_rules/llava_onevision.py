@@ -11,7 +11,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.samples.token_rules.llava_next import Grids, best_resolution, pinpoints, unpadded
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 _GRIDS: Grids = tuple((384 * rows, 384 * columns) for rows in range(1, 7) for columns in range(1, 7))
 
@@ -55,3 +55,8 @@ class LlavaOnevisionImages(TokenRule):
         columns = np.where(large, columns // ratio, columns).astype(np.int64)
         alone = rows * columns + rows + self.tile
         return np.where(sizes.together > 1, self.tile + 1, alone) + self.extra
+
+    def vision(self, sizes: Sizes) -> Vision:
+        tall, wide = best_resolution(sizes.height, sizes.width, self.grids)
+        tiles = (tall // self.side) * (wide // self.side) + 1
+        return in_pictures(np.where(sizes.together > 1, 1, tiles), self.patches**2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 from feedmill.samples.token_rules.tiles import closest_grid
 
 
@@ -59,6 +59,10 @@ class Phi4Images(TokenRule):
         down = -(-(patches * rows - (self.side * rows - height) // self.patch) // 2)
         across = -(-(patches * columns - (self.side * columns - width) // self.patch) // 2)
         return np.asarray(256 + 1 + down * across + down + 16)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        columns, rows, _, _ = self._canvas(sizes)
+        return in_pictures(columns * rows + 1, (self.side // self.patch) ** 2)
 
 
 class Phi4Audio(TokenRule):

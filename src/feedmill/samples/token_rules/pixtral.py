@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 
 class PixtralImages(TokenRule):
@@ -26,7 +26,7 @@ class PixtralImages(TokenRule):
             raise ConfigError(f"size must have longest_edge: found {size!r}", file=given.where, kind="unsupported")
         (self.longest,) = given.edges("size", {"longest_edge": 1024}, "longest_edge")
         patch, merge = folder.processor.integer("patch_size", 16), folder.processor.integer("spatial_merge_size", 1)
-        self.patch = patch * merge
+        self.patch, self.merge = patch * merge, merge
         self.placeholder = folder.processor.text("image_token", "[IMG]")
         self.end = folder.processor.text("image_end_token", "[IMG_END]")
 
@@ -48,3 +48,7 @@ class PixtralImages(TokenRule):
     def count(self, sizes: Sizes) -> Int64s:
         height, width = self._fitted(sizes)
         return ((height - 1) // self.patch + 1) * ((width - 1) // self.patch + 2)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        height, width = self._fitted(sizes)
+        return in_pictures(1, ((height - 1) // self.patch + 1) * ((width - 1) // self.patch + 1) * self.merge**2)

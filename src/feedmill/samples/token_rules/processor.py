@@ -40,6 +40,7 @@ from feedmill.samples.token_rules.rule import (
     Parameters,
     Sizes,
     TokenRule,
+    Vision,
     too_many,
 )
 from feedmill.samples.token_rules.tiles import InternVLImages
@@ -154,6 +155,43 @@ class ProcessorRules:
         if len(total) and int(total.max()) > np.iinfo(np.int32).max:
             raise too_many(total)
         return Counted(total.astype(np.int32), refused)
+
+    def vision(self, table: MediaTable) -> Vision:
+        """Return the patches of a vision tower by sample. Sound has none, and neither have media that are refused.
+
+        Raises:
+            ConfigError: the files of the processor do not say into how many patches its tower cuts a picture.
+        """
+        samples = len(table.offsets) - 1
+        patches, squares = np.zeros(samples, np.int64), np.zeros(samples, np.int64)
+        width, height = table.upright
+        bad = np.zeros(len(table), bool)
+        for rows in self.tokens(table).refused.values():
+            bad[rows] = True
+        of = table.sample
+        for code, kind in enumerate(KINDS[:2]):
+            there = table.kind == code
+            rows = np.flatnonzero(there & ~bad)
+            if not len(rows):
+                continue
+            together = np.bincount(of[there], minlength=samples)[of[rows]]
+            sizes = Sizes(
+                height=height[rows],
+                width=width[rows],
+                frames=table.frames[rows],
+                fps=table.fps[rows],
+                together=together,
+            )
+            found = self.rules[kind].vision(sizes)
+            if found is None:
+                raise ConfigError(
+                    f"the files of {self.name} do not say into how many patches its vision tower cuts {kind}s",
+                    kind="unsupported",
+                    fix="Limit the 'media' of a row in place of its 'patches', and balance by tokens or attention.",
+                )
+            np.add.at(patches, of[rows], found.patches)
+            np.add.at(squares, of[rows], found.squares)
+        return Vision(patches, squares)
 
     def expanded(self, text: str, forms: Mapping[str, Sequence[int]]) -> str:
         """Return a text with the smallest text of each medium in place of its placeholder.

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from feedmill.samples.token_rules.rule import Bools, Count, Folder, Int64s, Parameters, Sizes, TokenRule, ratio_above
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+    ratio_above,
+)
 
 _STEEP = "one side is more than 200 times the other"
 
@@ -91,6 +102,9 @@ class QwenImages(TokenRule):
         height, width = resized(sizes.height, sizes.width, self.patch * self.merge, self.low, self.high)
         return (height // self.patch) * (width // self.patch) // self.merge**2
 
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(1, self.count(sizes) * self.merge**2)
+
 
 class Qwen2Videos(TokenRule):
     """Videos of ``Qwen2VLVideoProcessor``. Limits count the pixels of one frame."""
@@ -156,6 +170,10 @@ class Qwen2Videos(TokenRule):
         return np.asarray(
             -(-frames // self.temporal) * ((height // self.patch) * (width // self.patch) // self.merge**2)
         )
+
+    def vision(self, sizes: Sizes) -> Vision:
+        groups = -(-self.sampled(sizes) // self.temporal)
+        return in_pictures(groups, self.count(sizes) // groups * self.merge**2)
 
 
 class Qwen3Videos(TokenRule):
@@ -225,6 +243,10 @@ class Qwen3Videos(TokenRule):
         groups = -(-frames // self.temporal)
         soft = groups * ((height // self.patch) * (width // self.patch) // self.merge**2)
         return soft + 2 * groups
+
+    def vision(self, sizes: Sizes) -> Vision:
+        groups = -(-self.sampled(sizes) // self.temporal)
+        return in_pictures(groups, (self.count(sizes) // groups - 2) * self.merge**2)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         """The times before groups of frames. Few texts differ, so each is counted once."""

@@ -77,6 +77,19 @@ class Counted(NamedTuple):
     refused: dict[str, Int64s]
 
 
+class Vision(NamedTuple):
+    """What a vision tower works on.
+
+    Attributes:
+        patches: int64[n], patches.
+        squares: int64[n], the sum of the squared patches of each picture that attends to itself: a tile, or a group of
+            frames of a video.
+    """
+
+    patches: Int64s
+    squares: Int64s
+
+
 class TokenRule(ABC):
     """Rule of one kind of media of one family of processors.
 
@@ -131,6 +144,14 @@ class TokenRule(ABC):
         """Return the tokens of the text that the processor writes for each medium, such as timestamps, int64[n]."""
         return np.zeros(len(sizes), np.int64)
 
+    def vision(self, sizes: Sizes) -> Vision | None:  # noqa: ARG002 - not all processors know it
+        """Return the patches of the vision tower for each medium; None if the processor's files do not say them.
+
+        Args:
+            sizes: as for `count`, with `together`.
+        """
+        return None
+
     def tokens(self, sizes: Sizes, offsets: Int64s, text: Count = len) -> Counted:
         """Return the tokens of media by sample.
 
@@ -177,6 +198,12 @@ class TokenRule(ABC):
         if self.kind == "video":
             out["its number of frames is unknown"] = sizes.frames < 1
         return out
+
+
+def in_pictures(pictures: npt.ArrayLike, each: npt.ArrayLike) -> Vision:
+    """Return the vision of media that are some pictures of equally many patches, int64[n] both."""
+    patches = np.asarray(pictures, np.int64) * np.asarray(each, np.int64)
+    return Vision(patches, patches * np.asarray(each, np.int64))
 
 
 def too_many(tokens: Int64s) -> ConfigError:

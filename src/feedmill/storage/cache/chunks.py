@@ -23,7 +23,6 @@ import functools
 import json
 import logging
 import os
-import secrets
 import stat
 import threading
 import time
@@ -301,7 +300,7 @@ class CachedObject:
             although_claimed: ignore the claims of others, whose requests hang.
             held: last position of a plan that is being read: what is needed up to it is not evicted for this chunk.
         """
-        part = self.path(number) + (f".{secrets.token_hex(8)}.part" if although_claimed else ".part")
+        part = self.path(number) + (f".{os.urandom(8).hex()}.part" if although_claimed else ".part")
         if self.cache.disabled:
             return None
         for _ in range(10):  # others delete the folder or the part between two calls
@@ -434,7 +433,7 @@ class ChunkCache(DiskCache):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
             note = json.dumps({"url": url, "version": version, "size": size})
-            temporary = f"{folder}/.{secrets.token_hex(8)}"
+            temporary = f"{folder}/.{os.urandom(8).hex()}"
             Path(temporary).write_text(note)
             os.rename(temporary, folder + "/object")
         except OSError as error:

@@ -32,7 +32,6 @@ import json
 import logging
 import os
 import re
-import secrets
 import shutil
 import stat
 import struct
@@ -759,7 +758,7 @@ class Readers:
             OSError: the folder cannot be used.
         """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        first = secrets.randbelow(READERS)  # so that the slot of a dead process is hardly ever that of the next one
+        first = os.urandom(1)[0] % READERS  # so that the slot of a dead process is hardly ever that of the next one
         for slot in (1 + (first + number) % READERS for number in range(READERS)):
             with contextlib.suppress(BlockingIOError):
                 reader = Reader(f"{self._folder}/{slot}")

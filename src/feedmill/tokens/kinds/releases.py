@@ -16,6 +16,7 @@ classes of transformers 4.57 and 5.24 that are followed here read no other one.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -434,8 +435,8 @@ def read_as(path: Path, vocabulary: Vocabulary, source: TemplateSource) -> Read:
     )
 
 
-def _ids(document: Mapping[str, Any], ids: Mapping[str, int]) -> dict[str, int]:
-    return dict(ids) | {token["content"]: token["id"] for token in document.get("added_tokens") or ()}
+def _ids(document: Mapping[str, Any], ids: dict[str, int]) -> Mapping[str, int]:
+    return ChainMap({token["content"]: token["id"] for token in document.get("added_tokens") or ()}, ids)
 
 
 def _four_can(settings: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

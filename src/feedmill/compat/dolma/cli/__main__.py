@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from feedmill.cli.app import main as app
+    from feedmill.__main__ import main as app
 
     sys.argv[1:1] = ["dolma"]
     app()

@@ -1,0 +1,147 @@
+"""Whole samples in rows: which of them no row can hold, and lengths and media of the others of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import ConfigError
+from feedmill.planning.nodes import Leaf, Node, Subset
+from feedmill.planning.packing.documents import Documents, IntArray
+from feedmill.planning.packing.options import Packing
+from feedmill.planning.report import Dropped, WholeSamples
+
+_NAMED = 5
+
+
+class Kept(NamedTuple):
+    """The samples of a source that rows can hold.
+
+    Attributes:
+        start, stop: those of its subset.
+        kept: bool[stop - start]; None for all of them.
+        dropped: the others, by reason.
+    """
+
+    start: int
+    stop: int
+    kept: npt.NDArray[np.bool_] | None
+    dropped: tuple[Dropped, ...]
+
+
+def kept_samples(documents: Documents, packing: Packing, where: str | None) -> dict[int, Kept]:
+    """Return which samples rows can hold, by the number of each source with lengths.
+
+    Raises:
+        ConfigError: an option is for such sources, and there is none; a sample has no length, or no row can hold it,
+            and it is not to be dropped; no sample remains; or the patches of a processor are not known.
+    """
+    if not documents.samples:
+        if packing.of_samples:
+            raise ConfigError(
+                f"{packing.of_samples[0]!r} is for rows of samples, and no source has 'lengths'",
+                file=where,
+                kind="bad-recipe",
+                fix="Declare 'lengths' and name them at a source, or remove the option.",
+            )
+        return {}
+    if packing.method == "concat":
+        raise ConfigError(
+            "windows cut samples with media anywhere",
+            file=where,
+            kind="bad-recipe",
+            fix="Use 'method: best_fit' for sources with 'lengths'.",
+        )
+    ranges = _ranges(documents.plan.node)
+    return {number: _source(documents, packing, number, *ranges[number], where) for number in documents.samples}
+
+
+def _source(documents: Documents, packing: Packing, number: int, start: int, stop: int, where: str | None) -> Kept:
+    name, dataset = documents.plan.names[number], documents.samples[number]
+    tokens = dataset.counts.tokens[start:stop]
+    limits = _limits(documents, packing, number, start, stop)
+    if int(tokens.min()) >= 0 and all(int(values.max()) <= most for _, values, most in limits):
+        return Kept(start, stop, None, ())
+    kept = tokens >= 0
+    dropped: list[Dropped] = []
+    if not kept.all():
+        dropped.append(_refused(name, len(tokens), int((~kept).sum()), documents, number, packing, where))
+    for reason, values, most in limits:
+        over = kept & (values > most)
+        if not over.any():
+            continue
+        worst = np.flatnonzero(over)[np.argsort(-values[over], kind="stable")][:_NAMED]
+        keys = [dataset.locate(start + each).key for each in worst.tolist()]
+        dropped.append(Dropped(f"have {reason}", int(over.sum()), keys))
+        kept &= ~over
+        if packing.long != "drop":
+            raise ConfigError(
+                f"{int(over.sum()):,} of {len(tokens):,} samples of {name!r} have {reason}, the largest is {keys[0]!r}"
+                f" with {int(values[worst[0]]):,}: 'long: {packing.long}' cannot cut samples with media",
+                file=where,
+                kind="too-large",
+                fix="Use 'long: drop', which counts them in the report, or allow more in a row.",
+            )
+    if not kept.any():
+        raise ConfigError(
+            f"no row can hold a sample of {name!r}: {'; '.join(map(str, dropped))}",
+            file=where,
+            kind="too-few-samples",
+            fix="Allow more in a row, or remove the source.",
+        )
+    return Kept(start, stop, kept, tuple(dropped))
+
+
+def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:
+    """Return lengths and media of each source that has lengths, and what is dropped of it."""
+    out = []
+    for number, (start, stop, kept, dropped) in found.items():
+        counts = documents.samples[number].counts
+        mine = slice(None) if kept is None else kept
+        held, media = counts.tokens[start:stop][mine], counts.media[start:stop][mine]
+        processor = counts.identity["processor"].split()[0]
+        numbers = int(held.min()), int(np.median(held)), int(held.max()), float(media.mean()), int(media.max())
+        name = documents.plan.names[number]
+        out.append(WholeSamples(name, processor, stop - start, len(held), *numbers, dropped))
+    return tuple(out)
+
+
+def _refused(
+    name: str, samples: int, count: int, documents: Documents, number: int, packing: Packing, where: str | None
+) -> Dropped:
+    """Return the samples without a length. Raises `ConfigError` if these are not to be dropped."""
+    found = documents.samples[number].counts.refused
+    reasons = "; ".join(f"{each.reason}: {each.samples:,} ({', '.join(each.keys)})" for each in found)
+    if packing.refused == "error":
+        raise ConfigError(
+            f"{count:,} of {samples:,} samples of {name!r} have no length: {reasons}",
+            file=where,
+            kind="no-costs",
+            fix="Correct them, or leave them out with 'refused: drop' in 'pack'.",
+        )
+    return Dropped(f"have no length: {reasons}", count, [key for each in found for key in each.keys][:_NAMED])
+
+
+def _limits(
+    documents: Documents, packing: Packing, number: int, start: int, stop: int
+) -> Sequence[tuple[str, npt.NDArray[Any], int]]:
+    """Return what samples must fit into: in words, what each sample needs, and how much there is."""
+    tokens = documents.samples[number].counts.tokens[start:stop]
+    out: list[tuple[str, IntArray | npt.NDArray[np.int32], int]] = [
+        (f"more than the {packing.capacity:,} tokens of a row", tokens, packing.capacity)
+    ]
+    for name, most in packing.limits.items():
+        out.append((f"more than {most:,} {name}", documents.needs(number, name)[start:stop], most))
+    return out
+
+
+def _ranges(node: Node) -> dict[int, tuple[int, int]]:
+    """Return the samples of each leaf that a tree uses: first and end."""
+    if isinstance(node, Leaf):
+        return {node.number: (0, node.length)}
+    if isinstance(node, Subset) and isinstance(node.child, Leaf):
+        return {node.child.number: (node.start, node.start + node.length)}
+    return {leaf: bounds for child in node.children for leaf, bounds in _ranges(child).items()}

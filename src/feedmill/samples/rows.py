@@ -1,0 +1,46 @@
+"""Packed rows of whole samples: text beside images, video and sound, in the rows that a pack plan made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class SampleRow(Sequence[Any]):
+    """A row of a pack plan: a sequence of samples.
+
+    Attributes:
+        samples: the samples, in the order of the row: decoded as without packing. A document of token files, or a part
+            of one, is a dict with its ``input_ids``, int64[tokens], and ``loss_mask``, bool[tokens], if it has one.
+        lengths: int32[n], tokens of each sample by its prediction, without padding.
+        cu_seqlens: int32[n + 1], where each sample begins in the row, and where the last one ends. A place is `lengths`
+            rounded up to the plan's `multiple`.
+        seq_len: tokens of a full row; what follows ``cu_seqlens[-1]`` is padding.
+        keys: the key of each sample.
+        sources: the source of each sample, as the plan names it.
+        multiple: what the place of each sample is rounded up to.
+    """
+
+    samples: list[Any]
+    lengths: npt.NDArray[np.int32]
+    cu_seqlens: npt.NDArray[np.int32]
+    seq_len: int
+    keys: list[str]
+    sources: list[str]
+    multiple: int = 1
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, place: Any) -> Any:
+        """Return a sample, or the list of those of a slice."""
+        return self.samples[place]
+
+    def __repr__(self) -> str:
+        filled = int(self.cu_seqlens[-1])
+        return f"<SampleRow: {len(self)} samples, {filled:,} of {self.seq_len:,} tokens>"

@@ -1,0 +1,324 @@
+"""Collate rows of whole samples into batches for training, with the processor of the model: ``fm.collate_rows``.
+
+    loader = fm.Loader(plan, batch_size=1, collate=fm.collate_rows("models/qwen3-vl", layout="transformers"))
+
+The plan has predicted the length of each sample (`feedmill.tokens.lengths`). What is done about a sample of another
+length depends on its row alone, so rows are equal on any number of ranks and after a resume:
+
+- shorter: its place is padded;
+- longer, but the row has room at its end: it is taken, and the samples after it move;
+- longer, and the row has no room: an error, or with ``mismatch="drop"`` its place is padding.
+
+Each of these is counted. Nothing is cut, and nothing moves to another row.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.samples.rows import SampleRow
+from feedmill.tokens.encodesample import EncodedSample, RopePositions, SampleEncoder, document, rope_class
+from feedmill.tokens.rowlayouts import LAYOUTS, Layout, PackedRow, Place, joined
+
+logger = logging.getLogger("feedmill")
+
+Mismatch = Literal["error", "drop"]
+
+
+@dataclass
+class Misses:
+    """Samples of rows, and those that were not as predicted.
+
+    Attributes:
+        samples: all samples.
+        shorter: samples with fewer tokens than predicted; their places are padded.
+        longer: samples with more tokens, for which their rows had room.
+        dropped: samples with more tokens than their rows had room for; their places are padding.
+        refused: samples that the processor refuses, or whose media or text cannot be read; their places are padding.
+    """
+
+    samples: int = 0
+    shorter: int = 0
+    longer: int = 0
+    dropped: int = 0
+    refused: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return the number of samples that were not as predicted."""
+        return self.shorter + self.longer + self.dropped + self.refused
+
+
+class RowCollator:
+    """Collates rows; see `collate_rows`, which makes it.
+
+    Attributes:
+        misses: counts since it was made, of this process. Those of worker processes are in the loader's metrics.
+    """
+
+    def __init__(
+        self, encoder: SampleEncoder, layout: Layout, mismatch: Mismatch, rope: bool, pad: int | None = None
+    ) -> None:
+        self.encoder, self.layout, self.mismatch = encoder, layout, mismatch
+        self._rope, self._pad = rope, encoder.pad if pad is None else pad
+        self.misses = Misses()
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._new = Misses()
+        self._warned = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_lock", "_new", "_warned")
+        return {**{name: value for name, value in self.__dict__.items() if name not in own}, "misses": Misses()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"RowCollator({self.encoder.real.name}, layout={self.layout!r}, mismatch={self.mismatch!r})"
+
+    def __call__(self, rows: Sequence[SampleRow]) -> Any:
+        """Return a batch of rows in the layout.
+
+        Raises:
+            DataError: a sample has more tokens than predicted, and its row no room for them; or it has no text, its
+                media do not fit the text, or the processor refuses it.
+            ConfigError: what is collated are not rows of samples.
+        """
+        counts = Misses()
+        encoded: list[EncodedSample] = []
+        places: list[Place] = []
+        start = 0
+        for row in rows:
+            if not isinstance(row, SampleRow):
+                raise ConfigError(
+                    f"collate_rows collates rows of samples: found {type(row).__name__}",
+                    kind="bad-batch",
+                    fix="Load a plan with 'pack' over sources with 'lengths', without a transform that changes rows.",
+                )
+            here, kept = self._placed(row, start, counts)
+            places += here
+            encoded += kept
+            start += row.seq_len
+        batch = LAYOUTS[self.layout](self._packed(encoded, places, start), self.encoder.real.processor)
+        with self._lock:
+            for total in (self.misses, self._new):
+                for name, count in asdict(counts).items():
+                    setattr(total, name, getattr(total, name) + count)
+        return batch
+
+    def row_counts(self) -> dict[str, int]:
+        """Return what was counted since the last call, as the metrics of a loader name it."""
+        with self._lock:
+            counted, self._new = self._new, Misses()
+        return {
+            "row_samples": counted.samples,
+            "length_misses": counted.shorter + counted.longer,
+            "row_drops": counted.dropped + counted.refused,
+        }
+
+    def _placed(self, row: SampleRow, start: int, counts: Misses) -> tuple[list[Place], list[EncodedSample]]:
+        """Return the places of a row, whose tokens begin at `start`, and the samples in those that have tokens."""
+        made: list[Any] = [document(sample) for sample in row.samples]
+        others = [number for number, found in enumerate(made) if found is None]
+        for number, found in zip(others, self.encoder([row.samples[number] for number in others]), strict=True):
+            made[number] = found
+        widths = np.diff(row.cu_seqlens).tolist()
+        room = row.seq_len - int(row.cu_seqlens[-1])
+        places: list[Place] = []
+        kept: list[EncodedSample] = []
+        at = start
+        for number, (found, width) in enumerate(zip(made, widths, strict=True)):
+            counts.samples += 1
+            predicted = int(row.lengths[number])
+            if isinstance(found, DataError):
+                if self.mismatch == "error":
+                    raise self._located(found, row, number)
+                counts.refused += 1
+                self._note(row, number, f"{found.what}: its place is padding")
+                found = None
+            elif (real := len(found)) != predicted:
+                needed = -(-real // row.multiple) * row.multiple
+                if real < predicted:
+                    counts.shorter += 1
+                    self._note(row, number, f"{real:,} tokens, predicted {predicted:,}: its place is padded")
+                elif needed - width <= room:
+                    counts.longer += 1
+                    room -= max(0, needed - width)
+                    width = max(width, needed)
+                    self._note(row, number, f"{real:,} tokens, predicted {predicted:,}: the row has room")
+                elif self.mismatch == "error":
+                    raise self._too_long(row, number, real, room)
+                else:
+                    counts.dropped += 1
+                    self._note(row, number, f"{real:,} tokens, predicted {predicted:,}: its place is padding")
+                    found = None
+            places.append(Place(at, 0 if found is None else len(found), width))
+            if found is not None:
+                kept.append(found)
+            at += width
+        if at < start + row.seq_len:
+            places.append(Place(at, 0, start + row.seq_len - at))
+        return [place for place in places if place.width], kept
+
+    def _too_long(self, row: SampleRow, number: int, real: int, room: int) -> DataError:
+        return self._located(
+            DataError(
+                f"the sample has {real:,} tokens with {self.encoder.real.name}, and its rule predicted"
+                f" {int(row.lengths[number]):,}: its row of {row.seq_len:,} has room for {room:,} more",
+                kind="bad-costs",
+                fix="Compare the rule with 'feedmill lengths --check 1000', and use the same processor, template and"
+                " options for both; or pass mismatch='drop', or plan with more 'headroom'.",
+            ),
+            row,
+            number,
+        )
+
+    def _located(self, error: DataError, row: SampleRow, number: int) -> DataError:
+        """Return an error of a sample with its key and its source."""
+        fix = error.fix or "Fix or exclude the sample, or pass mismatch='drop'."
+        return DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
+
+    def _note(self, row: SampleRow, number: int, what: str) -> None:
+        """Log the first sample that is not as predicted; all are counted."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s: %s: %s. Further samples that differ are counted only; 'feedmill lengths --check' finds them.",
+                row.sources[number],
+                row.keys[number],
+                what,
+            )
+
+    def _packed(self, encoded: Sequence[EncodedSample], places: Sequence[Place], width: int) -> PackedRow:
+        import torch
+
+        ids = np.full(width, self._pad, np.int64)
+        learned = np.zeros(width, bool)
+        positions = np.zeros(width, np.int64)
+        rope = np.zeros((3, width), np.int64) if self._rope else None
+        by_token: dict[str, Any] = {}
+        media: dict[str, list[Any]] = {}
+        samples = iter(encoded)
+        for place in places:
+            whole = slice(place.start, place.start + place.width)
+            positions[whole] = np.arange(place.width)
+            if rope is not None:
+                rope[:, whole] = positions[whole]
+            if not place.tokens:
+                continue
+            sample = next(samples)
+            part = slice(place.start, place.start + place.tokens)
+            ids[part], learned[part] = sample.ids, sample.learned
+            if rope is not None and sample.rope is not None:
+                rope[:, part] = sample.rope
+                after = slice(part.stop, whole.stop)
+                rope[:, after] = sample.rope.max() + 1 + np.arange(place.width - place.tokens)
+            for name, values in sample.by_token.items():
+                if name not in by_token:
+                    by_token[name] = torch.zeros(width, dtype=values.dtype)
+                by_token[name][part] = values
+            for name, value in sample.media.items():
+                media.setdefault(name, []).append(value)
+        together = {name: joined(values) for name, values in media.items()}
+        return PackedRow(ids, learned, positions, rope, places, by_token, together, self._pad)
+
+
+def collate_rows(
+    processor: Any,
+    layout: Layout = "transformers",
+    *,
+    messages: str = "json",
+    text: str | None = None,
+    chat_template: str | os.PathLike[str] | None = None,
+    chat_template_args: Mapping[str, Any] | None = None,
+    chat_mask: str = "auto",
+    processor_args: Mapping[str, Any] | None = None,
+    media: Sequence[str] | None = None,
+    mismatch: Mismatch = "error",
+    config: Any = None,
+    pad: int | None = None,
+) -> RowCollator:
+    """Return the `collate` of a loader of packed samples: batches that a model takes, made with its processor.
+
+    Each sample goes through the processor alone, as its length was predicted. The samples of a row are then laid end to
+    end: positions begin again in each, those of M-RoPE too; media are joined along their first axis; the first token of
+    a sample is no target, nor are tokens of media and padding. Documents of token files may lie beside them. Several
+    rows become one. The options up to `media` are those of `feedmill.lengths`: give both the same.
+
+    Args:
+        processor: A processor of transformers, or the folder of its checkpoint.
+        layout: ``transformers`` (also for TRL), ``megatron`` (Megatron-Bridge), ``torchtitan`` or ``axolotl``; see
+            `feedmill.tokens.rowlayouts`.
+        messages: Part with the conversation, as JSON, or a field with it.
+        text: Part with a plain text that has the placeholders, instead of a conversation; all of it is learned.
+        chat_template: A file, or the name of one of the tokenizer's templates; default: that of the processor.
+        chat_template_args: Variables of the template.
+        chat_mask: What of a conversation is learned, as for `feedmill.tokenize`: ``auto``, ``generation``, ``turns``,
+            ``last`` or ``none`` (everything).
+        processor_args: Parameters with which the processor is called.
+        media: Parts with media, in the order of their placeholders. By default all, by the numbers in their names:
+            ``2.jpg`` before ``10.jpg``.
+        mismatch: What happens to a sample that its row has no room for, or that the processor refuses: ``error``, or
+            ``drop``, which makes its place padding and counts it.
+        config: Folder with the ``config.json`` of the model, or its configuration; default: the processor's folder. It
+            is needed for positions of M-RoPE, but not by ``megatron``, whose models find them.
+        pad: The padding token; default: that of the tokenizer, or 0.
+
+    Returns:
+        A `RowCollator`: list of `SampleRow` -> batch. Its `misses` count samples that were not as predicted.
+
+    Raises:
+        MissingExtra: transformers, torch, tokenizers or jinja2 is not installed.
+        NotFound: The folder has no tokenizer.
+        ConfigError: The layout or an option is unknown, the processor or its template cannot be loaded, or a
+            configuration is needed.
+    """
+    for name, value, known in (("layout", layout, get_args(Layout)), ("mismatch", mismatch, get_args(Mismatch))):
+        if value not in known:
+            raise ConfigError(
+                f"unknown {name} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}",
+                kind="bad-option",
+                fix=f"Correct {name}.",
+            )
+    encoder = SampleEncoder(
+        processor,
+        messages=messages,
+        text=text,
+        chat_template=chat_template,
+        chat_template_args=chat_template_args,
+        chat_mask=chat_mask,
+        processor_args=processor_args,
+        media=media,
+    )
+    encoder.positions = None if layout == "megatron" else _positions(encoder, config)
+    return RowCollator(encoder, layout, mismatch, encoder.positions is not None, pad)
+
+
+def _positions(encoder: SampleEncoder, config: Any) -> RopePositions | None:
+    """Return what makes positions of M-RoPE; None for a model without."""
+    if config is None:
+        folder = encoder.real.folder
+        if folder is not None and os.path.isfile(os.path.join(folder, "config.json")):
+            config = folder
+        elif rope_class(type(encoder.real.processor)) is None:
+            return None
+        else:
+            raise ConfigError(
+                f"models of {encoder.real.name} have positions of M-RoPE, which need the configuration of the model",
+                file=folder,
+                kind="missing-option",
+                fix="Pass config=, the folder with the config.json of the model or its configuration.",
+            )
+    return RopePositions.of(config)
