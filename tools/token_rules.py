@@ -1,30 +1,33 @@
 """Compare the token rules with the processors of the installed transformers, and make their frozen tables.
 
-    python tools/token_rules.py [--sizes 1500] [--write] [FAMILY ...]
+    python tools/token_rules.py [--sizes 1500] [--texts 100] [--pixels] [--write] [FAMILY ...]
 
 Each table in ``tests/golden/token_rules`` has the files of a processor's folder, sizes of media, and the tokens that
 the processor itself made of them. For each family, this runs the processor on random sizes, and says how many counts
 differ from the rule's, and how many of the table changed with the installed release. ``--write`` writes the tables.
 transformers, torch and torchvision are needed. Pixels are zeros, and resampling is replaced by a tensor of the same
-shape, so that only the processor's arithmetic is run. Exits with 1 if a count differs.
+shape, so that only the processor's arithmetic is run; with ``--pixels``, nothing is replaced. Exits with 1 if a count
+differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+import wave
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from feedmill.formats.mediatable import table_of
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.samples.token_rules.rule import UNKNOWN, Sizes
 
@@ -32,7 +35,8 @@ TABLES = Path(__file__).parents[1] / "tests/golden/token_rules"
 KEPT = 150
 MARKS = re.compile(
     r"<\|[^|]*\|>|<(?:image|video|start_of_image|end_of_image|image_soft_token|fake_token_around_image"
-    r"|global-img|row_\d+_col_\d+|img|/img|IMG_CONTEXT|boi|eoi|soft|boa|eoa|aud)>|\[IMG(?:_BREAK|_END)?\]"
+    r"|global-img|row_\d+_col_\d+|img|/img|IMG_CONTEXT|boi|eoi|soft|boa|eoa|aud|im_patch|im_col|im_start|im_end|im_low"
+    r"|low_res_im_start|frame_start|frame_end|slice|/slice|image_id|/image_id|/image)>|\[IMG(?:_BREAK|_END)?\]"
 )
 GRIDS = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
 PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
@@ -52,6 +56,7 @@ OMNI_TOKENS = {
     "audio_bos_token": "<|audio_bos|>",
     "audio_eos_token": "<|audio_eos|>",
 }
+MOLMO_TOKENS = {"image_token": "<|image|>", "video_token": "<|video|>"}
 GEMMA3_TOKENS = {"image_token": "<image_soft_token>", "boi_token": "<start_of_image>", "eoi_token": "<end_of_image>"}
 GEMMA4_TOKENS = {
     "image_token": "<soft>",
@@ -60,6 +65,29 @@ GEMMA4_TOKENS = {
     "audio_token": "<aud>",
     "boa_token": "<boa>",
     "eoa_token": "<eoa>",
+}
+INTERNVL_TOKENS = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}
+GLM_TOKENS = {"image_token": "<|image|>", "video_token": "<|video|>"}
+MINICPM_TOKENS = {
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "image_start_token": "<image>",
+    "image_end_token": "</image>",
+    "slice_start_token": "<slice>",
+    "slice_end_token": "</slice>",
+    "image_id_start_token": "<image_id>",
+    "image_id_end_token": "</image_id>",
+}
+NESTED = ("idefics3", "smolvlm", "mllama")
+"""Processors that take images by sample."""
+MINICPM_PARTS = {
+    "image_processor": "minicpmv4_6:MiniCPMV4_6ImageProcessor",
+    "video_processor": "minicpmv4_6:MiniCPMV4_6VideoProcessor",
 }
 QWEN_IMAGES, QWEN3 = "qwen2_vl:Qwen2VLImageProcessor", {"shortest_edge": 65_536, "longest_edge": 16_777_216}
 WHISPER = "whisper:WhisperFeatureExtractor"
@@ -107,9 +135,10 @@ FAMILIES = {
         "glm4v:Glm4vProcessor",
         "glm4v:Glm4vImageProcessor",
         {},
-        tokens={"image_token": "<|image|>", "video_token": "<|video|>"},
+        tokens=GLM_TOKENS,
         low=8,
     ),
+    "glm46v": family("image", "glm46v:Glm46VProcessor", "glm46v:Glm46VImageProcessor", {}, tokens=GLM_TOKENS, low=8),
     "kimi_k25": family(
         "image",
         "kimi_k25:Kimi_K25Processor",
@@ -140,12 +169,7 @@ FAMILIES = {
         "got_ocr2:GotOcr2ImageProcessor",
         {**SQUARE, "crop_to_patches": True},
         {"image_seq_length": 256},
-        {
-            "start_image_token": "<img>",
-            "end_image_token": "</img>",
-            "context_image_token": "<IMG_CONTEXT>",
-            "video_token": "<video>",
-        },
+        INTERNVL_TOKENS,
     ),
     "pixtral": family(
         "image",
@@ -229,6 +253,158 @@ FAMILIES = {
     "qwen3_vl_video": family(
         "video", "qwen3_vl:Qwen3VLProcessor", "qwen3_vl:Qwen3VLVideoProcessor", {}, tokens=QWEN_TOKENS, low=64, high=700
     ),
+    "qwen2_5_omni_video": family(
+        "video",
+        "qwen2_5_omni:Qwen2_5OmniProcessor",
+        "qwen2_vl:Qwen2VLVideoProcessor",
+        {"min_pixels": 3136, "max_pixels": 12_845_056},
+        tokens=OMNI_TOKENS,
+        low=64,
+        high=700,
+    ),
+    "qwen3_omni_video": family(
+        "video",
+        "qwen3_omni_moe:Qwen3OmniMoeProcessor",
+        "qwen2_vl:Qwen2VLVideoProcessor",
+        {"patch_size": 16, "do_sample_frames": True, "num_frames": 9},
+        tokens=OMNI_TOKENS,
+        low=64,
+        high=700,
+    ),
+    "glm4v_video": family(
+        "video", "glm4v:Glm4vProcessor", "glm4v:Glm4vVideoProcessor", {}, tokens=GLM_TOKENS, low=8, high=700, most=9000
+    ),
+    "glm46v_video": family(
+        "video",
+        "glm46v:Glm46VProcessor",
+        "glm46v:Glm46VVideoProcessor",
+        {},
+        tokens=GLM_TOKENS,
+        low=8,
+        high=700,
+        most=9000,
+    ),
+    "internvl_video": family(
+        "video",
+        "internvl:InternVLProcessor",
+        "internvl:InternVLVideoProcessor",
+        {**SQUARE, "do_sample_frames": True, "num_frames": 8},
+        {"image_seq_length": 256},
+        INTERNVL_TOKENS,
+    ),
+    "internvl_video_fps": family(
+        "video",
+        "internvl:InternVLProcessor",
+        "internvl:InternVLVideoProcessor",
+        {**SQUARE, "do_sample_frames": True, "fps": 2, "initial_shift": 0},
+        {"image_seq_length": 256},
+        INTERNVL_TOKENS,
+    ),
+    "gemma4_video": family(
+        "video", "gemma4:Gemma4Processor", "gemma4:Gemma4VideoProcessor", {}, {}, GEMMA4_TOKENS, low=2, most=3000
+    ),
+    "gemma4_video_frames": family(
+        "video",
+        "gemma4:Gemma4Processor",
+        "gemma4:Gemma4VideoProcessor",
+        {"num_frames": 6, "max_soft_tokens": 140},
+        {},
+        GEMMA4_TOKENS,
+        low=2,
+    ),
+    "llava_onevision_video": family(
+        "video",
+        "llava_onevision:LlavaOnevisionProcessor",
+        "llava_onevision:LlavaOnevisionVideoProcessor",
+        {},
+        {"num_image_tokens": 729, "vision_feature_select_strategy": "full"},
+    ),
+    "llava_onevision_video_fps": family(
+        "video",
+        "llava_onevision:LlavaOnevisionProcessor",
+        "llava_onevision:LlavaOnevisionVideoProcessor",
+        {"do_sample_frames": True, "fps": 1.5},
+        {"num_image_tokens": 729, "vision_feature_select_strategy": "full"},
+    ),
+    "molmo2": family("image", "molmo2:Molmo2Processor", "molmo2:Molmo2ImageProcessor", {}, {}, MOLMO_TOKENS, low=2),
+    "molmo2_columns": family(
+        "image",
+        "molmo2:Molmo2Processor",
+        "molmo2:Molmo2ImageProcessor",
+        {"max_crops": 24, "pooling_size": [2, 3], "overlap_margins": [4, 3]},
+        {"use_single_crop_col_tokens": False, "use_single_crop_start_token": False},
+        MOLMO_TOKENS,
+        low=2,
+    ),
+    "molmo2_video": family(
+        "video", "molmo2:Molmo2Processor", "molmo2:Molmo2VideoProcessor", {}, {}, MOLMO_TOKENS, low=2, most=3000
+    ),
+    "minicpmv4_6": family(
+        "image",
+        "minicpmv4_6:MiniCPMV4_6Processor",
+        "minicpmv4_6:MiniCPMV4_6ImageProcessor",
+        {},
+        {},
+        MINICPM_TOKENS,
+        low=2,
+    ),
+    "minicpmv4_7": family(
+        "image",
+        "minicpmv4_7:MiniCPMV4_7Processor",
+        "minicpmv4_6:MiniCPMV4_6ImageProcessor",
+        {"max_slice_nums": 36, "downsample_mode": "4x", "use_image_id": False},
+        {},
+        MINICPM_TOKENS,
+        low=2,
+    ),
+    "minicpmv4_6_video": family(
+        "video",
+        "minicpmv4_6:MiniCPMV4_6Processor",
+        "minicpmv4_6:MiniCPMV4_6VideoProcessor",
+        {"max_num_frames": 16},
+        {},
+        MINICPM_TOKENS,
+        low=8,
+        high=1200,
+        most=900,
+    ),
+    "minicpmv4_7_video": family(
+        "video",
+        "minicpmv4_7:MiniCPMV4_7Processor",
+        "minicpmv4_6:MiniCPMV4_6VideoProcessor",
+        {"max_num_frames": 16, "slice_mode": False},
+        {},
+        MINICPM_TOKENS,
+        low=8,
+        high=1200,
+        most=900,
+    ),
+    "deepseek_vl": family(
+        "image", "deepseek_vl:DeepseekVLProcessor", "deepseek_vl:DeepseekVLImageProcessor", {}, low=2
+    ),
+    "deepseek_vl_hybrid": family(
+        "image",
+        "deepseek_vl_hybrid:DeepseekVLHybridProcessor",
+        "deepseek_vl_hybrid:DeepseekVLHybridImageProcessor",
+        {},
+        {"num_image_tokens": 576},
+        low=2,
+    ),
+    "mllama": family(
+        "image",
+        "mllama:MllamaProcessor",
+        "mllama:MllamaImageProcessor",
+        {"size": {"height": 560, "width": 560}},
+        {},
+        {"image_token": "<|image|>"},
+    ),
+    "llava_siglip": family(
+        "image",
+        "llava:LlavaProcessor",
+        "siglip:SiglipImageProcessor",
+        {"size": {"height": 384, "width": 384}},
+        {"patch_size": 14, "vision_feature_select_strategy": "full"},
+    ),
     "qwen2_audio": family(
         "audio", "qwen2_audio:Qwen2AudioProcessor", WHISPER, {"feature_size": 128}, tokens={"audio_token": "<|AUDIO|>"}
     ),
@@ -268,7 +444,9 @@ def files_of(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def random_sizes(kind: str, count: int, seed: int, low: int = 28, high: int = 2000, ratio: float = 150) -> Sizes:
+def random_sizes(
+    kind: str, count: int, seed: int, low: int = 28, high: int = 2000, ratio: float = 150, most: int = 400
+) -> Sizes:
     """Return sizes with squares, multiples of patches, ties of rounding, and common sizes among them."""
     draw = np.random.default_rng(seed)
     if kind == "audio":
@@ -295,7 +473,7 @@ def random_sizes(kind: str, count: int, seed: int, low: int = 28, high: int = 20
         sides[: len(thin)] = thin
         return Sizes.of(height=sides[:, 0], width=sides[:, 1])
     rates = np.array([10, 12.5, 23.976, 24, 24000 / 1001, 25, 30000 / 1001, 30, 50, 60])
-    frames = np.exp(draw.uniform(np.log(2), np.log(400), len(sides))).astype(np.int64)
+    frames = np.exp(draw.uniform(np.log(2), np.log(most), len(sides))).astype(np.int64)
     return Sizes.of(height=sides[:, 0], width=sides[:, 1], frames=frames, fps=rates[draw.integers(0, 10, len(sides))])
 
 
@@ -316,20 +494,29 @@ def load(path: str) -> Any:
     return getattr(package, name)
 
 
-def opened(given: dict[str, Any], folder: Path) -> tuple[Callable[[list[float]], str], Any]:
-    """Return a function from a size to the text that the processor puts in place of a placeholder, and itself."""
+def opened(given: dict[str, Any], folder: Path, *, pixels: bool = False) -> tuple[Callable[[list[float]], str], Any]:
+    """Return a function from a size to the text that the processor puts in place of a placeholder, and itself.
+
+    Args:
+        pixels: whether it gets real arrays of pixels, which it scales and normalizes as its files say.
+    """
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĊĊ"]  # a pair of newlines is one token, as in many models
-    inner = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, [("Ċ", "Ċ")]))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("Ċ", "Ċ"), ("1", "2"), ("Ġ", "a"), ("Ġ", "s"), ("e", "e"), ("y", "y"), ("x", "Ċ"), (":", "Ġ")]
+    tokens = [*letters, *("".join(pair) for pair in merges)]  # a pair of newlines is one token, as in many models
+    inner = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, merges))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     marks = ["<fake_token_around_image>", "<image>", "<global-img>", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
     marks += [f"<row_{row}_col_{column}>" for row in range(1, 13) for column in range(1, 13)]
     marks += [f"<|{name}|>" for name in ("image", "image_start", "image_end", "patch")]
-    marks += ["<|tile_x_separator|>", "<|tile_y_separator|>"]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, extra_special_tokens=given["tokens"], pad_token="<pad>")  # noqa: S106
+    marks += ["<|tile_x_separator|>", "<|tile_y_separator|>", "<|begin_of_image|>", "<|end_of_image|>"]
+    marks += [f"<{name}>" for name in ("im_patch", "im_col", "im_start", "im_end", "im_low", "low_res_im_start")]
+    marks += ["<frame_start>", "<frame_end>", "<|python_tag|>"]
+    special = {"pad_token": "<pad>", "bos_token": "<s>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, extra_special_tokens=given["tokens"], **special)
     tokenizer.add_special_tokens({"additional_special_tokens": marks})
     kind, made = given["kind"], load(given["processor"])
     part = load(given["part"]).from_pretrained(folder)
@@ -338,17 +525,28 @@ def opened(given: dict[str, Any], folder: Path) -> tuple[Callable[[list[float]],
         "video_processor": "qwen2_vl:Qwen2VLVideoProcessor",
         "feature_extractor": WHISPER,
     }
-    if "gemma4" in given["processor"]:
-        others = {
+    module = given["processor"].split(":")[0]
+    others |= {
+        "gemma4": {
             "image_processor": "gemma4:Gemma4ImageProcessor",
             "video_processor": "gemma4:Gemma4VideoProcessor",
             "feature_extractor": "gemma4:Gemma4AudioFeatureExtractor",
-        }
-    if "phi4" in given["processor"]:
-        others = {
+        },
+        "phi4_multimodal": {
             "image_processor": "phi4_multimodal:Phi4MultimodalImageProcessor",
             "audio_processor": "phi4_multimodal:Phi4MultimodalFeatureExtractor",
-        }
+        },
+        "internvl": {
+            "image_processor": "got_ocr2:GotOcr2ImageProcessor",
+            "video_processor": "internvl:InternVLVideoProcessor",
+        },
+        "minicpmv4_6": MINICPM_PARTS,
+        "minicpmv4_7": MINICPM_PARTS,
+        "molmo2": {
+            "image_processor": "molmo2:Molmo2ImageProcessor",
+            "video_processor": "molmo2:Molmo2VideoProcessor",
+        },
+    }.get(module, {})
     own = {
         "image": ("image_processor",),
         "video": ("video_processor",),
@@ -359,20 +557,33 @@ def opened(given: dict[str, Any], folder: Path) -> tuple[Callable[[list[float]],
         for name in made.get_attributes()
     ]
     processor = made.from_args_and_dict(arguments, json.loads((folder / "processor_config.json").read_text()))
-    off = {"do_rescale": False, "do_normalize": False}
-    options = processor._merge_kwargs(**({} if kind == "audio" else off), **given["options"])
+    whole = kind == "audio" or pixels or "minicpm" in module  # whose patches are of float pixels
+    off = {} if whole else {"do_rescale": False, "do_normalize": False}
+    options = processor._merge_kwargs(**off, **given["options"])
+
+    def zeros(*shape: int) -> Any:
+        if pixels:
+            return torch.zeros(shape, dtype=torch.uint8)
+        return torch.zeros([1] * len(shape), dtype=torch.uint8).expand(shape)
 
     def image(row: list[float]) -> str:
-        picture = torch.zeros(1, 1, 1, dtype=torch.uint8).expand(3, *map(int, row))
-        nested = [[picture]] if "efics" in given["part"] or "SmolVLM" in given["part"] else [picture]
-        return str(processor._process_images(nested, **{**options["images_kwargs"], "return_tensors": "pt"})[1][0])
+        picture = zeros(3, int(row[0]), int(row[1]))
+        nested = [[picture]] if module in NESTED else [picture]
+        text = str(processor._process_images(nested, **{**options["images_kwargs"], "return_tensors": "pt"})[1][0])
+        return numbered(text, processor.image_token)
 
     def video(row: list[float]) -> str:
-        frames, fps, height, width = int(row[0]), row[1], int(row[2]), int(row[3])
-        clip = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(frames, 3, height, width)
+        frames, fps = int(row[0]), row[1]
         about = [{"total_num_frames": frames, "fps": fps, "duration": frames / fps}]
-        given_options = {**options["videos_kwargs"], "return_tensors": "pt", "video_metadata": about}
-        return str(processor._process_videos([clip], **given_options)[1][0])
+        own = {**options["videos_kwargs"], "return_tensors": "pt", "video_metadata": about}
+        given_options = {**options, "videos_kwargs": own, "load_audio_from_video": False} if "omni" in module else own
+        clip = zeros(frames, 3, int(row[2]), int(row[3]))
+        return numbered(str(processor._process_videos([clip], **given_options)[1][0]), processor.video_token)
+
+    def numbered(text: str, token: str) -> str:
+        if not getattr(processor, "default_use_image_id", False):
+            return text
+        return str(processor._prepend_local_ids([token], [text], token)[0])
 
     def audio(row: list[float]) -> str:
         clip = np.zeros(int(row[0]), np.float32)
@@ -383,16 +594,16 @@ def opened(given: dict[str, Any], folder: Path) -> tuple[Callable[[list[float]],
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="FAMILY", help=f"by default all: {', '.join(FAMILIES)}")
     parser.add_argument("--sizes", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on texts with 0 to 3 images")
+    parser.add_argument("--texts", type=int, default=0, help="also run whole processors on samples of text and media")
+    parser.add_argument("--pixels", action="store_true", help="run on real pixels, at most 1,000 a side; slow")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     import torch
     import torchvision.transforms.v2.functional as functional
-    import transformers
 
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -403,27 +614,35 @@ def main() -> int:
             raise ValueError(f"cannot resize to {height} x {width}")
         return torch.zeros(1, dtype=image.dtype).expand(*image.shape[:-2], height, width)
 
-    functional.resize = shaped
+    if not options.pixels:
+        functional.resize = shaped
     failed = 0
     for name in options.names or FAMILIES:
-        if options.texts and FAMILIES[name]["kind"] == "image":
-            failed += whole(name, options.texts, options.seed)
-        failed += compare(name, options.sizes, options.seed, options.write, transformers.__version__)
+        if options.texts:
+            failed += whole(name, options.texts, options.seed, options.pixels)
+        failed += compare(name, options.sizes, options.seed, options.write, options.pixels)
     return int(failed > 0)
 
 
-def compare(name: str, count: int, seed: int, write: bool, version: str) -> int:
+def compare(name: str, count: int, seed: int, write: bool, pixels: bool) -> int:
     """Compare one family, and return the number of sizes whose counts differ."""
-    given = FAMILIES[name]
-    sizes = random_sizes(given["kind"], count, seed, **given["limits"])
+    import transformers
+
+    given, version = FAMILIES[name], transformers.__version__
+    limits = given["limits"]
+    if pixels:
+        limits = {**limits, "high": min(limits.get("high", 1000), 1000 if given["kind"] == "image" else 300)}
+        limits["most"] = min(limits.get("most", 200), 200)
+    sizes = random_sizes(given["kind"], count, seed, **limits)
     with tempfile.TemporaryDirectory() as place:
         folder, files = Path(place), files_of(given)
         for file, content in files.items():
             (folder / file).write_text(json.dumps(content))
         rule = read_rules(place, given["options"]).rules[given["kind"]]
         predicted = rule.tokens(sizes, np.arange(len(sizes) + 1), bytes_of)
-        run, _ = opened(given, folder)
-        rows, made, errors = rows_of(sizes), [], {}
+        run, _ = opened(given, folder, pixels=pixels)
+        rows, made = rows_of(sizes), []
+        errors: dict[str, list[float]] = {}
         for row in rows:
             try:
                 made.append(bytes_of(run(row)))
@@ -436,12 +655,12 @@ def compare(name: str, count: int, seed: int, write: bool, version: str) -> int:
             f"{name:24}{len(rows) - len(wrong):7,} of {len(rows):6,} equal, {int((real < 0).sum()):3} refused",
             flush=True,
         )
-        for error, row in errors.items():
-            print(f"      the processor raises {error} for {row}")
+        for message, row in errors.items():
+            print(f"      the processor raises {message} for {row}")
         for number in wrong[:3].tolist():
             print(f"      {rows[number]}: processor {real[number]}, rule {predicted.tokens[number]}")
         table = TABLES / f"{name}.json"
-        if table.exists():
+        if table.exists() and not pixels:
             old = json.loads(table.read_text())
             changed = [
                 (row, then)
@@ -468,46 +687,95 @@ def compare(name: str, count: int, seed: int, write: bool, version: str) -> int:
     return len(wrong)
 
 
-def whole(name: str, count: int, seed: int) -> int:
-    """Run a whole processor on texts with images, also beside newlines, and return how many lengths differ."""
-    import torch
+def whole(name: str, count: int, seed: int, pixels: bool) -> int:
+    """Compare the lengths of samples of text and up to 3 media with the whole processor; return how many differ.
+
+    The processor is saved as a checkpoint's, with a tokenizer of bytes and some pairs of them, and samples are written
+    to shards: this is what ``feedmill lengths --check`` does.
+    """
+    import feedmill as fm
+    from feedmill.samples.media import MediaFilter
 
     given, draw = FAMILIES[name], np.random.default_rng(seed)
+    if not pixels and "minicpm" not in name:  # whose patches are of float pixels
+        given = {**given, "parameters": {**given["parameters"], "do_rescale": False, "do_normalize": False}}
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        folder = Path(place, "files")
+        folder.mkdir()
         for file, content in files_of(given).items():
             (folder / file).write_text(json.dumps(content))
-        rules = read_rules(place, given["options"])
         _, processor = opened(given, folder)
-        images = draw.integers(0, 4, count)
-        sizes = random_sizes("image", int(images.sum()) + 20, seed, 64, 900, 8)
-        offsets = np.concatenate([[0], np.cumsum(images)])
-        height, width = sizes.height[20 : offsets[-1] + 20], sizes.width[20 : offsets[-1] + 20]
-        columns = np.full((len(height), 7), np.nan)
-        columns[:, 0], columns[:, 1] = width, height
-        numbers = np.repeat(np.arange(count), images)
-        table = table_of(numbers, ["jpg"] * len(height), np.zeros(len(height), np.uint8), columns, count)
-        mark, texts, real = rules.rules["image"].placeholder, [], []
-        for number in range(count):
-            edges = [str(draw.choice([" see ", "\n", "\n\n", "", "x\n"])) for _ in range(int(images[number]) + 1)]
-            texts.append("question" + mark.join(edges) + "answer" + "y" * int(draw.integers(1, 40)))
-            start, stop = offsets[number], offsets[number + 1]
-            pictures = [
-                torch.zeros(1, 1, 1, dtype=torch.uint8).expand(3, *size)
-                for size in zip(height[start:stop].tolist(), width[start:stop].tolist(), strict=True)
-            ]
-            media = {"images": [pictures], "do_rescale": False, "do_normalize": False} if pictures else {}
-            made = processor(text=[texts[-1]], **media, **(given["options"] if pictures else {}))
-            real.append(len(made["input_ids"][0]))
+        checkpoint = Path(place, "checkpoint")
+        processor.save_pretrained(checkpoint)
+        kind = given["kind"]
+        mark = read_rules(str(folder), given["options"]).rules[kind].placeholder
+        media = draw.integers(0, {"image": 4, "video": 2, "audio": 3}[kind], count)
+        limits = {"image": (12, 800), "video": (32, 160, 8, 90), "audio": ()}[kind]
+        sizes = random_sizes(kind, int(media.sum()) + 20, seed + 1, *limits)
+        rows = iter([row for row in rows_of(sizes) if max(row[-2:]) <= 4000 or kind == "audio"])
+        make, ending = {"image": (black_png, "png"), "video": (black_mp4, "mp4"), "audio": (silence, "wav")}[kind]
+        edges = [" see ", "\n", "\n\n", "", "x\n", "1", "12", " a"]
 
-        def tokens(text: str) -> int:
-            return len(processor.tokenizer(text)["input_ids"])
+        def samples() -> Iterator[dict[str, Any]]:
+            for number in range(count):
+                shown = [next(rows) for _ in range(int(media[number]))]
+                between = [str(draw.choice(edges)) for _ in range(len(shown) + 1)]
+                text = "question" + mark.join(between) + "answer" + "y" * int(draw.integers(1, 40))
+                files = {f"{n}.{ending}": make(*row) for n, row in enumerate(shown)}
+                yield {"__key__": f"{number:06d}", "txt": text.encode(), **files}
 
-        wrong = np.flatnonzero(rules.lengths(texts, table, tokens, tokens).lengths != np.array(real))
-        print(f"{name:24}{count - len(wrong):7,} of {count:6,} whole samples equal", flush=True)
-        for number in wrong[:2].tolist():
-            print(f"      {texts[number]!r}: processor {real[number]}")
-    return len(wrong)
+        fm.write(str(Path(place, "data")), samples(), progress=False)
+        fm.prepare_media(str(Path(place, "data")), MediaFilter.parse(extension=True), progress=False)
+        report = fm.lengths(
+            Path(place, "data"),
+            processor=checkpoint,
+            text="txt",
+            processor_args=given["options"],
+            check=count,
+            progress=False,
+        )
+        equal = report.checked - len(report.misses)
+        print(f"{name:24}{equal:7,} of {report.checked:6,} whole samples equal, {report.tokens:,} tokens", flush=True)
+        for refused in report.refused:
+            print(f"      without length: {refused.samples}: {refused.reason}")
+        for miss in report.misses[:3]:
+            print(f"      {miss}")
+    return len(report.misses)
+
+
+def black_png(height: float, width: float) -> bytes:
+    """Return a black image of one bit a pixel."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("1", (int(width), int(height))).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def black_mp4(frames: float, fps: float, height: float, width: float) -> bytes:
+    """Return a black video of an even size."""
+    import av
+
+    stream = io.BytesIO()
+    with av.open(stream, "w", format="mp4") as file:
+        video = file.add_stream("mpeg4", rate=Fraction(fps).limit_denominator(1001))
+        video.width, video.height, video.pix_fmt = int(width) // 2 * 2, int(height) // 2 * 2, "yuv420p"
+        black = np.zeros((video.height, video.width, 3), np.uint8)
+        for _ in range(int(frames)):
+            file.mux(video.encode(av.VideoFrame.from_ndarray(black)))
+        file.mux(video.encode())
+    return stream.getvalue()
+
+
+def silence(samples: float) -> bytes:
+    """Return a clip of 16,000 samples a second."""
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(bytes(2 * int(samples)))
+    return stream.getvalue()
 
 
 if __name__ == "__main__":

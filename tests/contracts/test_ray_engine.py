@@ -141,6 +141,27 @@ def test_reports_are_the_same_on_ray(
     assert found == wanted
 
 
+def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results come back from the nodes, whose cache folders may be their own."""
+    pytest.importorskip("jinja2")
+    from feedmill.tokens import lengths as module
+    from helpers.processor_data import dataset, picture, processor, talk
+
+    members = {
+        f"{n}.{end}": data
+        for n in range(9)
+        for end, data in (("jpg", picture(90 + n, 60)), ("json", talk("what", None)))
+    }
+    data, place, found = dataset(tmp_path / "data", members), processor(tmp_path / "processor"), []
+    monkeypatch.setattr(module, "PART", 2)
+    for name, on in (("here", without_engine()), ("ray", contextlib.nullcontext())):
+        monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))
+        with on:
+            folder = fm.lengths(data, processor=place, progress=False).folder
+        found.append({path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name.isdigit()})
+    assert found[0] == found[1] and len(found[0]) == 5
+
+
 def test_an_error_of_a_unit_is_the_same_error(engine: Any, tmp_path: Path) -> None:
     where = Where("trying", "key", LocalStore(tmp_path))
     got = []

@@ -82,7 +82,7 @@ def rows(table: MediaTable) -> list[tuple[Any, ...]]:
 
 def test_sizes_of_all_media(dataset: str) -> None:
     table = fm.open(dataset).media_table()
-    assert table is not None and table.offsets.tolist() == [0, 1, 3, 3, 5, 6, 7]
+    assert table.offsets.tolist() == [0, 1, 3, 3, 5, 6, 7]
     none = (UNKNOWN, UNKNOWN)
     assert rows(table) == [
         (0, "jpg", "image", 480, 640, *none),
@@ -100,7 +100,6 @@ def test_a_selection_and_a_part_of_the_media(dataset: str) -> None:
     opened = fm.open(dataset)
     table = opened.select([4, 1, 1]).media_table()
     whole = opened.media_table()
-    assert table is not None and whole is not None
     assert [row[:2] for row in rows(table)] == [
         (0, "wav"),
         *[(1, "left.png"), (1, "right.jpg")],
@@ -109,7 +108,7 @@ def test_a_selection_and_a_part_of_the_media(dataset: str) -> None:
     ]
     images = whole.where(whole.kind == 0)
     assert images.offsets.tolist() == [0, 1, 3, 3, 5, 5, 5] and len(images) == 5
-    assert images.digest != whole.digest == opened.media_table().digest  # type: ignore[union-attr]
+    assert images.digest != whole.digest == opened.media_table().digest
 
 
 def test_wrong_sizes_in_the_index_are_unknown(dataset: str) -> None:
@@ -121,13 +120,26 @@ def test_wrong_sizes_in_the_index_are_unknown(dataset: str) -> None:
             text = json.dumps({**metadata, "format": "PNG", "mode": "RGB"})
             connection.execute("UPDATE media_metadata SET metadata_json = ? WHERE entry_key = ?", (text, key))
     table = fm.open(dataset).media_table()
-    assert table is not None and table.unknown()["width and height"].tolist() == [0, 1, 3]
+    assert table.unknown()["width and height"].tolist() == [0, 1, 3]
 
 
 def test_without_media_metadata_there_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_bytes([("one.txt", b"text")]))
     prepare(str(tmp_path), split_ratio=[1, 0, 0], progress=False)
-    assert fm.open(str(tmp_path)).media_table() is None
+    with pytest.raises(
+        fm.ConfigError, match=r"no media metadata.*Run 'feedmill prepare-media .* --media-by-extension'"
+    ):
+        fm.open(str(tmp_path)).media_table()
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "a.tar").write_bytes(tar_bytes([("one.txt", b"text")]))
+    with pytest.raises(fm.ConfigError, match=r"no media metadata.*Run 'feedmill prepare .*plain --media-by-extension'"):
+        fm.open(str(plain)).media_table()
+    (tmp_path / "rows.jsonl").write_text('{"image": "a.png"}\n')
+    with pytest.raises(fm.ConfigError, match=r"feedmill convert .*rows.jsonl SHARDS --to webdataset'.*prepare-media"):
+        fm.open(str(tmp_path / "rows.jsonl")).media_table()
+    with pytest.raises(fm.ConfigError, match="no media metadata"):
+        fm.open(str(tmp_path / "rows.jsonl")).select([0]).media_table()
 
 
 def test_damaged_metadata_is_named(dataset: str) -> None:
@@ -148,7 +160,6 @@ def processor(name: str, folder: Path) -> str:
 def test_tokens_of_samples(dataset: str, tmp_path: Path) -> None:
     """The turned photo counts as upright: 336 pixels wide, not 448, in LLaVA-NeXT's tiles."""
     table = fm.open(dataset).media_table()
-    assert table is not None
     made = read_rules(processor("llava_next", tmp_path / "processor"))
     counted = made.tokens(table)
     alone = made.rules["image"].tokens
@@ -165,7 +176,6 @@ def test_tokens_of_samples(dataset: str, tmp_path: Path) -> None:
 
 def test_sound_of_another_rate_is_refused(dataset: str, tmp_path: Path) -> None:
     table = fm.open(dataset).media_table()
-    assert table is not None
     sounds = table.where(table.kind == 2)
     counted = read_rules(processor("qwen2_audio", tmp_path / "processor")).tokens(sounds)
     assert counted.tokens.tolist() == [0, 0, 0, 0, 50, UNKNOWN]
@@ -194,7 +204,6 @@ TEXTS = [
 
 def test_lengths_of_samples(dataset: str, tmp_path: Path) -> None:
     table = fm.open(dataset).media_table()
-    assert table is not None
     made = read_rules(processor("qwen2_vl", tmp_path / "processor"))
     images = table.where(table.kind == 0)
     found = made.lengths(TEXTS, images, letters, words)
@@ -208,7 +217,6 @@ def test_lengths_of_samples(dataset: str, tmp_path: Path) -> None:
 def test_texts_that_do_not_fit_their_media(dataset: str, tmp_path: Path) -> None:
     """A text with a placeholder of its own, and one that lacks it, are named by sample."""
     table = fm.open(dataset).media_table()
-    assert table is not None
     made = read_rules(processor("qwen2_vl", tmp_path / "processor"))
     texts = ["the text says <|image_pad|> <|image_pad|>", "<|image_pad|>", *TEXTS[2:]]
     found = made.lengths(texts, table.where(table.kind == 0), letters, words)

@@ -24,6 +24,15 @@ COLUMNS = {
     "video": ("frames", "fps", "height", "width"),
     "audio": ("samples",),
 }
+TOGETHER = (
+    "llava_onevision",
+    "minicpmv4_6",
+    "minicpmv4_6_video",
+    "molmo2_video",
+    "internvl_video",
+    "internvl_video_fps",
+)
+"""Tables of processors for which the other media of a sample matter."""
 MARKS = re.compile(r"<[^<>\s]+>|\[IMG(?:_BREAK|_END)?\]")
 
 
@@ -71,10 +80,10 @@ def test_counts_are_those_of_the_processor(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [path.stem for path in TABLES])
 def test_a_sample_has_the_tokens_of_its_media(name: str, tmp_path: Path) -> None:
-    """A processor counts images one by one, but that of LLaVA-OneVision: see below."""
-    made, kind, sizes, real = table_of(name, tmp_path)
-    if name == "llava_onevision":
+    """A processor counts media one by one, but for those of `TOGETHER`: see below."""
+    if name in TOGETHER:
         return
+    made, kind, sizes, real = table_of(name, tmp_path)
     offsets = np.array([0, 0, 3, 50, 50, len(real)])
     counted = made.rules[kind].tokens(sizes, offsets, bytes_of)
     for number, (start, stop) in enumerate(itertools.pairwise(offsets)):
@@ -87,6 +96,85 @@ def test_several_images_in_a_sample_of_onevision(tmp_path: Path) -> None:
     made, _, sizes, real = table_of("llava_onevision", tmp_path)
     counted = made.rules["image"].tokens(sizes, np.array([0, 1, 3, 3, len(sizes)]))
     assert counted.tokens.tolist() == [real[0], 2 * 730, 0, (len(sizes) - 3) * 730]
+
+
+def test_minicpm_numbers_the_media_of_a_sample(tmp_path: Path) -> None:
+    """The number stands in the text, so that the eleventh has a letter more. 4.7 does not number videos."""
+    made, _, _, real = table_of("minicpmv4_6", tmp_path / "a")
+    sizes = Sizes.of(height=[448] * 12, width=[448] * 12)
+    one, all_ = (made.rules["image"].tokens(sizes, np.array(each), bytes_of).tokens for each in (range(13), [0, 12]))
+    assert all_.tolist() == [one.sum() + 2] and (one == 64 + 2 + 3).all() and len(real) == 150
+    newer, _, sizes, _ = table_of("minicpmv4_7_video", tmp_path / "b")
+    assert newer.rules["video"].texts == ("<image><|video_pad|></image>",)
+
+
+def test_molmo_takes_one_video_in_a_sample(tmp_path: Path) -> None:
+    made, _, _, _ = table_of("molmo2_video", tmp_path)
+    sizes = Sizes.of(height=[300] * 3, width=[300] * 3, frames=[60] * 3, fps=[30] * 3)
+    counted = made.rules["video"].tokens(sizes, np.array([0, 1, 3]), bytes_of)
+    assert counted.tokens.tolist() == [4 * 83 + len("0.0  0.5  1.0  1.5 "), UNKNOWN]
+    assert {reason: numbers.tolist() for reason, numbers in counted.refused.items()} == {
+        "its sample has more than one video": [1, 2]
+    }
+
+
+def test_internvl_stacks_the_videos_of_a_sample(tmp_path: Path) -> None:
+    made, _, _, _ = table_of("internvl_video_fps", tmp_path)
+    sizes = Sizes.of(height=[300] * 4, width=[300] * 4, frames=[60, 60, 60, 100], fps=[30] * 4)
+    counted = made.rules["video"].tokens(sizes, np.array([0, 2, 4]), bytes_of)
+    assert counted.tokens.tolist() == [2 * (4 * (258 + len("Frame1: ")) + 3), UNKNOWN]
+    assert list(counted.refused) == ["another video of its sample has another number of frames"]
+
+
+def test_some_processors_add_a_bos(tmp_path: Path) -> None:
+    made, _, _, _ = table_of("mllama", tmp_path / "a")
+    assert made.prepared("<|image|><|image|>x", {"bos_token": "<s>"}) == "<|image|><|image|><s>x"
+    assert made.prepared("<|image|><s>x", {"bos_token": "<s>"}) == "<|image|><s>x"
+    with pytest.raises(fm.ConfigError, match="the tokenizer has no BOS, with which MllamaProcessor begins each text"):
+        made.prepared("x", {"eos_token": "</s>"})
+    made, _, _, _ = table_of("molmo2", tmp_path / "b")
+    assert made.prepared("x", {"eos_token": "</s>"}) == "</s>x" == made.prepared("</s>x", {"eos_token": "</s>"})
+    made, _, _, _ = table_of("llava", tmp_path / "c")
+    assert made.prepared("x", {"bos_token": "<s>"}) == "x"
+
+
+def test_rules_are_for_classes(tmp_path: Path) -> None:
+    """Of images, videos and sound; a folder with another class for one of them has rules for the others."""
+    given = files("qwen3_vl_video")
+    given["preprocessor_config.json"] = {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 16}
+    made = read_rules(folder_of(given, tmp_path))
+    assert set(made.rules) == {"image", "video"} and not made.missing
+    given["preprocessor_config.json"]["image_processor_type"] = "SiglipImageProcessor"
+    made = read_rules(folder_of(given, tmp_path))
+    why = "Qwen3VLProcessor has no rule for image with SiglipImageProcessor: rules are for Qwen2VLImageProcessor"
+    assert set(made.rules) == {"video"} and made.missing == {"image": why}
+    other = files("llava")
+    other["preprocessor_config.json"]["image_processor_type"] = "BlipImageProcessor"
+    with pytest.raises(fm.ConfigError, match="LlavaProcessor has no rule for image with BlipImageProcessor"):
+        read_rules(folder_of(other, tmp_path / "other"))
+    # Without a file of its own, the class of videos has the name of that of images.
+    made = read_rules(folder_of(files("qwen3_vl"), tmp_path / "images"))
+    assert made.missing["video"].startswith("Qwen3VLProcessor has no rule for video with Qwen2VLVideoProcessor")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("qwen2_vl_video", {"num_frames": 4}, "fps must be given without num_frames"),
+        ("qwen3_vl_video", {"num_frames": 4}, "num_frames must be null"),
+        ("gemma4_video", {"fps": 4}, "fps must be null, as num_frames is 32"),
+        ("glm4v_video", {"do_sample_frames": False}, "the rule is for frames that are sampled"),
+        ("internvl_video", {"num_frames": None}, "num_frames must be given"),
+        ("minicpmv4_6_video", {"stack_frames": 2}, "stack_frames is 2"),
+    ],
+)
+def test_options_that_the_processor_refuses_for_each_video(
+    name: str, change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = files(name)
+    given["video_preprocessor_config.json"] |= change
+    with pytest.raises(fm.ConfigError, match=message):
+        read_rules(folder_of(given, tmp_path))
 
 
 def test_five_hundred_images_in_a_sample(tmp_path: Path) -> None:
@@ -168,12 +256,6 @@ def test_options_of_the_call_override_the_files(tmp_path: Path) -> None:
     assert plain.tokens[0] == 262 and scanned.tokens[0] > 3 * 258
     with pytest.raises(fm.ConfigError, match="do_pan_and_san: no rule of Gemma3Processor has this option"):
         read_rules(place, {"do_pan_and_san": True})
-
-
-def test_a_dataset_without_a_table(tmp_path: Path) -> None:
-    nothing: Any = None  # what `media_table` gives for a dataset without media metadata
-    with pytest.raises(fm.ConfigError, match=r"no media metadata\. Run 'feedmill prepare-media'"):
-        read_rules(folder_of(files(), tmp_path / "p")).tokens(nothing)
 
 
 def test_bad_folders(tmp_path: Path) -> None:

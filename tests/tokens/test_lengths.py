@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,12 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
+from feedmill.jobs.engine import Engine, Stage
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.tokens import lengths as module
-
-pytest.importorskip("PIL.Image")
-pytest.importorskip("tokenizers")
-pytest.importorskip("jinja2")
 from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
+
+pytest.importorskip("jinja2")
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: p
     place = processor(tmp_path / "p")
     first = fm.lengths(data, processor=place, progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr(module._Job, "_count", lambda *_: pytest.fail("counted again"))
+        patch.setattr(module._Counter, "count", lambda *_: pytest.fail("counted again"))
         again = fm.lengths(data, processor=place, progress=False)
     assert (first.reused, again.reused) == (0, 9) and again.refused == first.refused
     assert again.lengths.tolist() == first.lengths.tolist() and again.folder == first.folder
@@ -160,6 +160,57 @@ def test_a_killed_run_keeps_whole_parts(data: str, tmp_path: Path, monkeypatch: 
     assert report.reused == 4
     monkeypatch.setattr(module, "PART", 1 << 14)
     assert fm.lengths(data, processor=place, progress=False).lengths[:4].min() > 0
+
+
+def sidecars(folder: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.name.startswith("0000")}
+
+
+class Sending(Engine):
+    """Sends each unit as Ray does: what it is and what it returns are pickled."""
+
+    name = "sending"
+
+    def run(self, stage: Stage) -> Iterator[Any]:
+        for item in stage.items:
+            shared, sent = pickle.loads(pickle.dumps((stage.shared, item)))
+            yield pickle.loads(pickle.dumps(stage.function(shared, sent)))
+
+
+def test_engines_write_the_same_bytes(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one process and on two, on a cluster, and as parts of a job array in any order, one of them twice."""
+    place = processor(tmp_path / "p")
+    monkeypatch.setattr(module, "PART", 2)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "one"))
+    alone = fm.lengths(data, processor=place, workers=1, progress=False)
+    want = sidecars(alone.folder)
+    assert len(want) == 5
+
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "two"))
+    two = fm.lengths(data, processor=place, workers=2, progress=False)
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cluster"))
+    with Sending():
+        sent = fm.lengths(data, processor=place, progress=False)
+    for report in (two, sent):
+        assert sidecars(report.folder) == want and report.refused == alone.refused
+    words = ["lengths", data, "--processor", place, "--engine", "part", "--progress", "none"]
+    missing = CliRunner().invoke(app, [*words, "--part", "1/3"])
+    assert missing.exit_code == 1 and "its parts need a place for their results. Add --work" in missing.output
+    words += ["--work", str(tmp_path / "work")]
+    for number, part in enumerate((3, 1, 3)):  # as on machines that share the folder of --work only
+        monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / f"part{number}"))
+        done = CliRunner().invoke(app, [*words, "--part", f"{part}/3"])
+        assert done.exit_code == 0 and "--finish" in done.output, done.output
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "finished"))
+    counted: list[int] = []
+    with monkeypatch.context() as patch:
+        count = module._Counter.count
+        patch.setattr(module._Counter, "count", lambda *given: counted.append(given[1].number) or count(*given[:2]))  # type: ignore[func-returns-value]
+        done = CliRunner().invoke(app, [*words, "--finish", "--json", "--workers", "1"])
+    assert done.exit_code == 0 and sorted(counted) == [1, 4], done.output  # those of the second part, which never ran
+    report = json.loads(done.stdout)
+    assert sidecars(report["folder"]) == want and report["counted"] == 4
+    assert not list((tmp_path / "work").iterdir())
 
 
 def test_plain_text_and_chosen_media(tmp_path: Path) -> None:
@@ -243,11 +294,11 @@ class Pretended:
     def __init__(self, *_: Any) -> None:
         self.asked: list[tuple[str, int, bool]] = []
 
-    def count(self, text: str, images: Sequence[bytes], *, special: bool) -> int:
-        self.asked.append((text, len(images), special))
+    def count(self, text: str, media: Sequence[tuple[str, bytes]], *, special: bool) -> int:
+        self.asked.append((text, len(media), special))
         if "no image" in text:
             raise fm.DataError("the processor refuses it (ValueError: no)", kind="bad-media")
-        return 1000 + len(images)
+        return 1000 + len(media)
 
 
 def test_what_the_processor_counts_otherwise_is_named(
@@ -275,7 +326,7 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     words = ["lengths", data, "--processor", place, "--check", "50", "--json"]
     done = CliRunner().invoke(app, words)
     report = json.loads(done.stdout)
-    assert done.exit_code == 0 and (report["checked"], report["misses"], report["unchecked"]) == (4, [], 0), done.output
+    assert done.exit_code == 0 and (report["checked"], report["misses"]) == (4, []), done.output
     measured = fm.lengths(data, processor=place, measure=True, progress=False)
     assert measured.measured and measured.folder != report["folder"]
     assert measured.lengths[:4].tolist() == fm.lengths(data, processor=place, progress=False).lengths[:4].tolist()

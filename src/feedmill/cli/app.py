@@ -216,7 +216,7 @@ def end(asked: SystemExit) -> NoReturn:
     watched = sys.gettrace() or sys.getprofile() or (monitors and any(map(monitors.get_tool, range(6))))
     if watched or sys.flags.interactive or not isinstance(asked.code, int | None):
         raise asked
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are no daemons, as Python does
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@command(Lengths)
+@command(Lengths, engines=True)
 def lengths(options: Lengths, json: bool) -> None:
     """Exit status 1 if a predicted length differs from that of the processor itself."""
     from feedmill.tokens.lengths import lengths as run
@@ -60,10 +60,8 @@ def show(report: LengthsReport) -> None:
             f"note: {counted(len(report.defaults), 'parameter')} not in the processor's files: "
             + ", ".join(f"{name}={value}" for name, value in sorted(report.defaults.items()))
         )
-    if report.checked or report.unchecked:
+    if report.checked:
         typer.echo(f"compared with the processor: {counted(report.checked, 'sample')}, {len(report.misses):,} differ")
-    if report.unchecked:
-        typer.echo(f"not compared: {counted(report.unchecked, 'sample')} with video or sound")
     for miss in report.misses[:_SHOWN]:
         real = f"{miss.real:,}" if miss.real is not None else f"none: {printable(miss.error)}"
         typer.echo(

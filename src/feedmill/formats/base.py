@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkab
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import DataError, FeedmillError, Hinted
+from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
@@ -254,13 +254,28 @@ class Dataset(Hinted, Showable, ABC):
         """Return tokens per sample, int64[len]; None if the index does not have them."""
         return None
 
-    def media_table(self) -> MediaTable | None:
+    def media_table(self) -> MediaTable:
         """Return the sizes of the media of all samples from the index, without reading samples.
 
-        Sizes that the index does not have are unknown in it, see `MediaTable.unknown`. None if the index has no media
-        metadata at all. Raises `DataError` if it is damaged.
+        Sizes that the index does not have are unknown in it, see `MediaTable.unknown`.
+
+        Raises:
+            ConfigError: the dataset has no index of media; the message names the command that makes one.
+            DataError: the index is damaged.
         """
-        return None
+        raise ConfigError(
+            "the dataset has no media metadata: sizes of media are in the index of prepared shards",
+            file=self.url,
+            kind="no-costs",
+            fix=self._media_advice(),
+        )
+
+    def _media_advice(self) -> str:
+        """Return how to make an index of media."""
+        return (
+            f"Write shards with 'feedmill convert {self.url} SHARDS --to webdataset', and run"
+            " 'feedmill prepare-media SHARDS --media-by-header' on them."
+        )
 
     def media_version(self) -> str | None:
         """Return a text that changes when `media_table` does, beside the fingerprint; None if only the table tells."""

@@ -121,7 +121,7 @@ class CountedDataset(DatasetView):
     def fingerprint_of_first(self, count: int) -> str | None:
         return self.dataset.fingerprint_of_first(count)
 
-    def media_table(self) -> MediaTable | None:
+    def media_table(self) -> MediaTable:
         return self.dataset.media_table()
 
     def describe(self) -> dict[str, Any]:

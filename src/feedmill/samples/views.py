@@ -201,9 +201,8 @@ class SelectedDataset(DatasetView):
         known = self.dataset.lengths
         return None if known is None else known[self.numbers]
 
-    def media_table(self) -> MediaTable | None:
-        table = self.dataset.media_table()
-        return None if table is None else table.select(self.numbers)
+    def media_table(self) -> MediaTable:
+        return self.dataset.media_table().select(self.numbers)
 
     def describe(self) -> dict[str, Any]:
         """Return the facts of the dataset with the samples of the selection, and their bytes if the index has them."""

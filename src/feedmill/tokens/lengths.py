@@ -11,7 +11,9 @@ tokenizer, the template, the processor's files and options, and the rules with t
     reasons  uint8[m]   the reasons, as a JSON list
     digest   uint8[16]  xxh3-128 of the three
 
-A part is published when it is whole, so a killed run loses less than one. A damaged part is counted again.
+A part is published when it is whole, so a killed run loses only parts in progress. A damaged part is counted again.
+Parts are the units of engines. Those of a job array leave their results in the folder of ``--work`` for the run that
+finishes, which publishes them.
 
 A plan opens the lengths of a whole dataset in each process and at each resume. They are kept once more, with the media
 and patches of each sample, in one file ``lengths/<hash>``; see `_brief_name`.
@@ -23,7 +25,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -43,9 +46,13 @@ from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
+from feedmill.jobs.cores import available_cores
+from feedmill.jobs.engine import Policy, Where, current
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
+from feedmill.jobs.results import kept_results
+from feedmill.jobs.run import run
 from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.token_rules.processor import ProcessorRules, read_rules
@@ -107,7 +114,6 @@ class LengthsReport(VerbReport):
         left_out: Parts with media that were not chosen -> number of media.
         defaults: Parameters that the processor's files lack -> the values that were used.
         checked: Samples that were compared with the processor itself, and `misses` among them.
-        unchecked: Samples with video or sound, which are not compared.
     """
 
     path: str
@@ -127,7 +133,6 @@ class LengthsReport(VerbReport):
     defaults: dict[str, Any]
     checked: int
     misses: list[Miss]
-    unchecked: int
     seconds: float
 
     @property
@@ -162,10 +167,9 @@ def lengths(options: Lengths) -> LengthsReport:
     path = os.fspath(options.path)
     job = _job(open_dataset(path, split=options.split, raw=True), options)
     with job:
-        real = RealProcessor(os.fspath(options.processor), options.processor_args) if options.check else None
         parts, found, refused = job.collected(options.progress)
-        chosen, unchecked = _to_check(found, job.table, options.check) if options.check else ([], 0)
-        misses = [] if real is None else job.compare(real, chosen, found, options.progress)
+        chosen = _to_check(found, job.table, options.check) if options.check else []
+        misses = job.compare(chosen, found, options.progress) if chosen else []
     counted = found[found >= 0]
     return LengthsReport(
         path=path,
@@ -185,7 +189,6 @@ def lengths(options: Lengths) -> LengthsReport:
         defaults={} if job.rules is None else dict(job.rules.defaults),
         checked=len(chosen),
         misses=misses,
-        unchecked=unchecked,
         seconds=time.monotonic() - begun,
     )
 
@@ -309,7 +312,7 @@ def _digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 def _job(dataset: Dataset, options: Lengths) -> _Job:
     """Return what counts the samples of a dataset. Raises as `lengths` does."""
-    path, folder = dataset.url, os.fspath(options.processor)
+    path = dataset.url
     if options.text is not None and (options.chat_template is not None or options.chat_template_args):
         raise ConfigError(
             "--chat-template is for conversations, and --text names a part of plain text",
@@ -322,21 +325,15 @@ def _job(dataset: Dataset, options: Lengths) -> _Job:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    whole = dataset.media_table()
-    if whole is None:
-        raise ConfigError(
-            "the dataset has no media metadata: lengths need the sizes of its images, videos and sounds",
-            file=path,
-            kind="no-costs",
-            fix=f"Run 'feedmill prepare-media {path} --media-by-extension' first.",
-        )
-    table, left_out = _chosen(whole, options.media, path)
-    made = None if options.measure else read_rules(folder, options.processor_args)
-    tokenizer = tokenizer_of(folder)
-    if made is not None:
-        _refuse_other_tokens(made, table, tokenizer)
-    real = RealProcessor(folder, options.processor_args) if options.measure else None
-    return _Job(dataset, table, made, real, tokenizer, options, left_out)
+    table, left_out = _chosen(dataset.media_table(), options.media, path)
+    counter = _Counter(dataset, options)
+    try:
+        if counter.rules is not None:
+            _refuse_other_tokens(counter.rules, table, counter.tokenizer)
+    except BaseException:
+        counter.close()
+        raise
+    return _Job(counter, table, options, left_out)
 
 
 def _chosen(table: MediaTable, asked: Sequence[str] | None, path: str) -> tuple[MediaTable, dict[str, int]]:
@@ -471,44 +468,177 @@ class _Parts(NamedTuple):
     reused: int
 
 
-class _Job:
-    """Counts the samples of a dataset, by rules or with the processor itself."""
+class _Counter:
+    """Counts samples, by rules or with the processor itself.
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        table: MediaTable,
-        rules: ProcessorRules | None,
-        real: RealProcessor | None,
-        tokenizer: Tokenizer,
-        options: Lengths,
-        left_out: dict[str, int],
-    ) -> None:
-        self.dataset, self.table, self.rules, self.real, self.tokenizer = dataset, table, rules, real, tokenizer
-        self.left_out = left_out
-        self.texts = _Texts(dataset, tokenizer, options)
-        bos = special_tokens(tokenizer.path.parent).get("bos_token")
+    Args:
+        dataset: with all samples.
+        options: of the run.
+
+    Attributes:
+        rules: of the processor; None if it is run itself.
+        real: the processor itself, if it is needed.
+        tokenizer: of the processor.
+        words: all that determines counts, besides the dataset.
+        identity: the same in short, by what it is, for a plan.
+    """
+
+    def __init__(self, dataset: Dataset, options: Lengths) -> None:
+        folder = os.fspath(options.processor)
+        self.dataset = dataset
+        self.rules = None if options.measure else read_rules(folder, options.processor_args)
+        self.tokenizer = tokenizer_of(folder)
+        self.real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
+        self.texts = _Texts(dataset, self.tokenizer, options)
+        self._special = special_tokens(self.tokenizer.path.parent)
+        bos = self._special.get("bos_token")
         self._bos = bos if options.text is None and isinstance(bos, str) and bos else None
+        around = repr((self.tokenizer.around, self.tokenizer.settings, self._bos))
+        rules = "" if self.rules is None else f"{self.rules.digest} {self.rules.identity}"
+        measured = self.real.identity if options.measure and self.real is not None else ""
+        self.words = (self.tokenizer.hash, around, self.texts.identity, rules, measured)
+        files = measured if self.rules is None else self.rules.digest
+        name = self.rules.name if self.rules is not None else self.real.name if self.real is not None else ""
+        self.identity = {
+            "processor": f"{name} {hash_words([files])[:16]}",
+            "tokenizer": hash_words([self.tokenizer.hash, around])[:16],
+            "texts": hash_words([self.texts.settings])[:16],
+            "token rules": "none" if self.rules is None else hash_words([self.rules.identity])[:16],
+        }
+
+    def close(self) -> None:
+        self.texts.close()
+
+    def _length(self, text: str, written: str) -> int:
+        """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
+        assert self.rules is not None
+        self.tokenizer.template = not self._written_bos(written)
+        return len(self.tokenizer.encode([self.rules.prepared(text, self._special)]).ids)
+
+    def _written_bos(self, text: str) -> bool:
+        return self._bos is not None and text.startswith(self._bos)
+
+    def _plain(self, text: str) -> int:
+        self.tokenizer.template = False
+        return len(self.tokenizer.encode([text]).ids)
+
+    def count(self, item: _Item, step: Callable[[], None] = lambda: None) -> _Part:
+        """Return the lengths of consecutive samples; `step` is called after each."""
+        without: dict[int, str] = {}
+        last = ""
+
+        def texts() -> Iterator[str]:
+            nonlocal last
+            for start in range(item.start, item.stop, _AT_ONCE):
+                batch = range(start, min(start + _AT_ONCE, item.stop))
+                for number, (text, reason) in zip(batch, self.texts.of(batch), strict=True):
+                    if text is None:
+                        without[number - item.start] = _NO_TEXT + reason
+                    last = text or ""
+                    yield last
+                    step()
+
+        if self.rules is not None:
+            # A rule counts each text, as it expanded it, before it takes the next.
+            length = lambda text: self._length(text, last)  # noqa: E731
+            found, refused = self.rules.lengths(texts(), item.table, length, self._plain)
+            reason_of = {int(each): reason for reason, rows in reversed(refused.items()) for each in rows}
+        else:
+            found, reason_of = self._measured(item, texts(), without)
+        reason_of |= without  # a text that is not there fits no media, either
+        found = found.copy()
+        why = np.full(len(found), -1, np.int32)
+        reasons: dict[str, int] = {}
+        for number, reason in sorted(reason_of.items()):
+            found[number] = UNKNOWN
+            why[number] = reasons.setdefault(reason, len(reasons))
+        return _Part(found, why, list(reasons))
+
+    def _measured(
+        self, item: _Item, texts: Iterator[str], without: Mapping[int, str]
+    ) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
+        out, reason_of = np.full(item.stop - item.start, UNKNOWN, np.int32), {}
+        for number, text in enumerate(texts):
+            if number in without:
+                continue
+            try:
+                out[number] = self.run_processor(item.start + number, text, item.table, number)
+            except DataError as error:
+                reason_of[number] = error.what
+        return out, reason_of
+
+    def run_processor(self, number: int, text: str, table: MediaTable, row: int) -> int:
+        """Return the tokens that the processor makes of a sample. Raises `DataError` if it refuses the sample.
+
+        Args:
+            number: of the sample.
+            text: of it.
+            table: with the media of the sample, which is number `row` there.
+        """
+        assert self.real is not None
+        rows = slice(*table.offsets[row : row + 2].tolist())
+        kinds = [KINDS[kind] for kind in table.kind[rows].tolist()]
+        names = [table.parts[part] for part in table.part[rows].tolist()]
+        (sample,) = self.dataset.read_raw([number])
+        media = [(kind, bytes(sample.raw(name))) for kind, name in zip(kinds, names, strict=True)]
+        return self.real.count(text, media, special=not self._written_bos(text))
+
+
+class _Item(NamedTuple):
+    """A part: consecutive samples with their media."""
+
+    number: int
+    start: int
+    stop: int
+    table: MediaTable
+
+    def __str__(self) -> str:
+        return f"samples {self.start:,} to {self.stop:,}"
+
+
+class _Remote:
+    """The counter of a worker, which makes its own.
+
+    Args:
+        dataset: with all samples.
+        options: of the run.
+        counter: that of this process.
+    """
+
+    def __init__(self, dataset: Dataset, options: Lengths, counter: _Counter | None = None) -> None:
+        self.dataset, self.options, self._counter = dataset, options, counter
+
+    def __reduce__(self) -> tuple[type[_Remote], tuple[Dataset, Lengths]]:
+        return _Remote, (self.dataset, self.options)
+
+    def count(self, item: _Item) -> _Part:
+        if self._counter is None:
+            self._counter = _Counter(self.dataset, self.options)
+        return self._counter.count(item)
+
+
+def _count_part(remote: _Remote, item: _Item) -> tuple[int, _Part]:
+    return item.number, remote.count(item)
+
+
+class _Job:
+    """The parts of a dataset: those that were counted before are read, and the others counted."""
+
+    def __init__(self, counter: _Counter, table: MediaTable, options: Lengths, left_out: dict[str, int]) -> None:
+        self.counter, self.table, self.options, self.left_out = counter, table, options, left_out
+        self.dataset, self.rules, self.real = counter.dataset, counter.rules, counter.real
+        dataset = counter.dataset
         words = (
             str(_VERSION),
             dataset.fingerprint(),
             str(dataset.split),
             str(len(dataset)),
             table.digest,
-            tokenizer.hash,
-            repr((tokenizer.around, tokenizer.settings, self._bos)),
-            self.texts.identity,
-            "" if rules is None else f"{rules.digest} {rules.identity}",
-            "" if real is None else real.identity,
+            *counter.words,
         )
-        self._name = f"{FOLDER}/{hash_words(words)}"
-        files = real.identity if rules is None and real is not None else "" if rules is None else rules.digest
-        self.identity = {
-            "processor": f"{self.name} {hash_words([files])[:16]}",
-            "tokenizer": hash_words([tokenizer.hash, repr((tokenizer.around, tokenizer.settings, self._bos))])[:16],
-            "texts": hash_words([self.texts.settings])[:16],
-            "token rules": "none" if rules is None else hash_words([rules.identity])[:16],
-        }
+        self._key = hash_words(words)
+        self._name = f"{FOLDER}/{self._key}"
+        self.identity = counter.identity
 
     @property
     def name(self) -> str:
@@ -519,7 +649,7 @@ class _Job:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.texts.close()
+        self.counter.close()
 
     def vision(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return patches and their squares by sample. Raises `ConfigError` if no rule says them."""
@@ -552,19 +682,90 @@ class _Job:
         """Return the folder, its parts, and how many samples were counted before."""
         cache = disk_cache(cache_folder())
         store = LocalStore(cache_folder() / self._name)
-        parts, reused = [], 0
+        every = _parts(len(self.dataset))
+        parts: dict[int, _Part] = {}
+
+        def read() -> list[int]:
+            parts.update({n: part for n, size in every if n not in parts and (part := _read(store, n, size))})
+            return [number for number, _ in every if number not in parts]
+
+        def keep(number: int, part: _Part) -> None:
+            parts[number] = part
+            try:
+                _write(store, number, part)
+            except (OSError, FeedmillError) as error:
+                raise _not_kept(error, store, number) from None
+            cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
+
         with Progress("counting tokens", len(self.dataset), "samples", progress) as shown:
-            for number, size in _parts(len(self.dataset)):
-                part = _read(store, number, size)
-                if part is None:
-                    part = self._counted(store, number, size, shown)
-                    cache.hold_derived(self._name, written=f"{self._name}/{_file(number)}")
-                else:
-                    cache.hold_derived(self._name)
-                    reused += size
-                    shown.done += size
-                parts.append(part)
-        return _Parts(store, parts, reused)
+            if (todo := read()) or current() is not None:  # a part of a job array ends as one
+                with self._alone(store, next(iter(todo), 0)):
+                    todo = read()  # another process may have counted them
+                    shown.advance(sum(size for number, size in every if number in parts))
+                    reused = len(self.dataset) - sum(self._size(number) for number in todo)
+                    self._count(todo, shown, keep)
+            else:
+                reused = len(self.dataset)
+                shown.advance(reused)
+        cache.hold_derived(self._name)
+        return _Parts(store, [parts[number] for number, _ in every], reused)
+
+    def _alone(self, store: LocalStore, number: int) -> contextlib.AbstractContextManager[object]:
+        """Return a lock: if several processes need lengths, one counts them and the others wait."""
+        if current() is not None:
+            return contextlib.nullcontext()  # parts of a job array on one machine count different ones
+        try:
+            make_folder(os.fspath(store.root))
+            return FileLock(Path(store.root) / "count.lock", wait=True)
+        except (OSError, StorageError) as error:
+            raise _not_kept(error, store, number) from None
+
+    def _count(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
+        items = (self._item(number) for number in todo)
+        if current() is not None:
+            self._on_engine(todo, shown, keep)
+        elif len(todo) < 2 or (self.options.workers or available_cores()) == 1:
+            for item in items:
+                keep(item.number, self.counter.count(item, partial(shown.advance, 1)))
+        else:
+            shown.of_sizes([self._size(number) for number in todo])
+            with closing(self._run(items, shown)) as results:
+                for number, part in results:
+                    keep(number, part)
+
+    def _on_engine(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
+        """Count on an engine. Parts of a job array leave their results for the run that finishes."""
+        with kept_results("lengths", self._key) as work:
+            units = None if work is None else work.units
+            known = {int(name): data for name, data in ({} if units is None else units.read()).items()}
+            for number in known.keys() & set(todo):
+                keep(number, _decoded_part(known[number]))
+                shown.advance(self._size(number))
+            left = [number for number in todo if number not in known]
+
+            def record(found: tuple[int, _Part]) -> None:
+                if units is not None:
+                    units.add(str(found[0]), _encoded_part(found[1]))
+
+            place = None if work is None else work.scratch
+            where = Where("counting", self._key, place, numbers=left, record=record, lasting=work is not None)
+            shown.of_sizes([self._size(number) for number in left])
+            with closing(self._run((self._item(number) for number in left), shown, where)) as results:
+                for number, part in results:
+                    keep(number, part)
+
+    def _run(self, items: Iterator[_Item], shown: Progress, where: Where | None = None) -> Any:
+        # Workers compare nothing, so they need no processor for that.
+        policy = Policy(shared=_Remote(self.dataset, replace(self.options, check=None), self.counter))
+        workers = self.options.workers
+        return run(_count_part, items, workers=workers, progress=shown, preload=(__name__,), policy=policy, where=where)
+
+    def _size(self, number: int) -> int:
+        return min(PART, len(self.dataset) - number * PART)
+
+    def _item(self, number: int) -> _Item:
+        start, stop = number * PART, number * PART + self._size(number)
+        return _Item(number, start, stop, self.table.select(np.arange(start, stop)))
 
     @property
     def lacks_parts(self) -> bool:
@@ -572,136 +773,44 @@ class _Job:
         store = LocalStore(cache_folder() / self._name)
         return not all(store.exists(_file(number)) for number, _ in _parts(len(self.dataset)))
 
-    def _counted(self, store: LocalStore, number: int, size: int, shown: Progress) -> _Part:
-        """Count a part and write it. If several processes need it, one counts it and the others wait."""
-        try:
-            make_folder(os.fspath(store.root))
-            lock = FileLock(Path(store.root) / "count.lock", wait=True)
-        except (OSError, StorageError) as error:
-            raise _not_kept(error, store, number) from None
-        with lock:
-            part = _read(store, number, size)
-            if part is not None:
-                shown.done += size
-                return part
-            part = self._count(range(number * PART, number * PART + size), shown)
-            try:
-                _write(store, number, part)
-            except (OSError, FeedmillError) as error:
-                raise _not_kept(error, store, number) from None
-            return part
-
-    def length(self, text: str) -> int:
-        """Return the tokens of a whole text. A template that writes BOS itself gets no second, as in transformers."""
-        self.tokenizer.template = not self.written_bos(text)
-        return len(self.tokenizer.encode([text]).ids)
-
-    def written_bos(self, text: str) -> bool:
-        return self._bos is not None and text.startswith(self._bos)
-
-    def _plain(self, text: str) -> int:
-        self.tokenizer.template = False
-        return len(self.tokenizer.encode([text]).ids)
-
-    def _count(self, numbers: range, shown: Progress) -> _Part:
-        table = self.table.select(np.arange(numbers.start, numbers.stop))
-        without: dict[int, str] = {}
-
-        def texts() -> Iterator[str]:
-            for start in range(numbers.start, numbers.stop, _AT_ONCE):
-                batch = range(start, min(start + _AT_ONCE, numbers.stop))
-                for number, (text, reason) in zip(batch, self.texts.of(batch), strict=True):
-                    if text is None:
-                        without[number - numbers.start] = _NO_TEXT + reason
-                    yield text or ""
-                    shown.done += 1
-
-        if self.rules is not None:
-            found, refused = self.rules.lengths(texts(), table, self.length, self._plain)
-            reason_of = {int(each): reason for reason, rows in reversed(refused.items()) for each in rows}
-        else:
-            found, reason_of = self._measured(numbers, list(texts()), without)
-        reason_of |= without  # a text that is not there fits no media, either
-        found = found.copy()
-        why = np.full(len(found), -1, np.int32)
-        reasons: dict[str, int] = {}
-        for number, reason in sorted(reason_of.items()):
-            found[number] = UNKNOWN
-            why[number] = reasons.setdefault(reason, len(reasons))
-        return _Part(found, why, list(reasons))
-
-    def _measured(
-        self, numbers: range, texts: Sequence[str], without: Mapping[int, str]
-    ) -> tuple[npt.NDArray[np.int32], dict[int, str]]:
-        assert self.real is not None
-        out, reason_of = np.full(len(texts), UNKNOWN, np.int32), {}
-        visual = _only_images(self.table)
-        for number, text in enumerate(texts):
-            if number in without:
-                continue
-            if not visual[numbers[number]]:
-                reason_of[number] = "video and sound are not measured"
-                continue
-            try:
-                out[number] = self._real(self.real, numbers[number], text)
-            except DataError as error:
-                reason_of[number] = error.what
-        return out, reason_of
-
-    def _real(self, real: RealProcessor, number: int, text: str) -> int:
-        """Return the tokens that the processor makes of a sample. Raises `DataError` if it refuses the sample."""
-        rows = slice(*self.table.offsets[number : number + 2].tolist())
-        names = [self.table.parts[part] for part in self.table.part[rows].tolist()]
-        (sample,) = self.dataset.read_raw([number])
-        return real.count(text, [bytes(sample.raw(name)) for name in names], special=not self.written_bos(text))
-
-    def compare(
-        self, real: RealProcessor, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None
-    ) -> list[Miss]:
+    def compare(self, chosen: Sequence[int], found: npt.NDArray[np.int32], progress: bool | None) -> list[Miss]:
         """Return the chosen samples of which the processor makes another number of tokens than `found`."""
         misses = []
         with Progress("comparing with the processor", len(chosen), "samples", progress) as shown:
             for number in chosen:
-                ((text, _),) = self.texts.of([number])
+                ((text, _),) = self.counter.texts.of([number])
                 predicted, error = int(found[number]), ""
                 made: int | None = None
                 try:
-                    made = self._real(real, number, text or "")
+                    made = self.counter.run_processor(number, text or "", self.table, number)
                 except DataError as raised:
                     error = raised.what
                 if made != predicted:
                     misses.append(Miss(self.dataset.locate(number).key, number, predicted, made, error))
-                shown.done += 1
+                shown.advance(1)
         return misses
 
 
-def _only_images(table: MediaTable) -> npt.NDArray[np.bool_]:
-    """Return which samples have no media but images, bool[samples]."""
-    out = np.ones(len(table.offsets) - 1, bool)
-    out[table.sample[table.kind != KINDS.index("image")]] = False
-    return out
+def _to_check(found: npt.NDArray[np.int32], table: MediaTable, most: int) -> list[int]:
+    """Return at most `most` samples, extremes first.
 
-
-def _to_check(found: npt.NDArray[np.int32], table: MediaTable, most: int | None) -> tuple[list[int], int]:
-    """Return at most `most` samples, extremes first, and how many cannot be compared: those with video or sound.
-
-    Extremes: the longest and shortest, the most media, the thinnest, the largest and the smallest image. Half of the
-    samples are these; the others are drawn, always the same.
+    Extremes: the longest and shortest, the most media, the thinnest, the largest and the smallest picture, the most
+    frames and the longest sound. Half of the samples are these; the others are drawn, always the same.
     """
-    there, images = found >= 0, _only_images(table)
-    able = np.flatnonzero(there & images)
+    able = np.flatnonzero(found >= 0)
     width, height = (np.maximum(side, 1) for side in table.upright)
     ranks: list[npt.NDArray[Any]] = [-found.astype(np.int64), found, -np.diff(table.offsets)]
-    for each in (np.maximum(width, height) / np.minimum(width, height), width * height, -width * height):
+    thin = np.maximum(width, height) / np.minimum(width, height)
+    for each in (thin, width * height, -width * height, table.frames, table.samples):
         worst = np.full(len(found), -np.inf)
         np.maximum.at(worst, table.sample, each.astype(np.float64))
         ranks.append(-worst)
-    count = min(most or 0, len(able))
+    count = min(most, len(able))
     orders = np.stack([able[np.argsort(rank[able], kind="stable")[:count]] for rank in ranks], axis=1)
     extremes = list(dict.fromkeys(orders.reshape(-1).tolist()))[: -(-count // 2)]
     others = np.setdiff1d(able, extremes)
     drawn = np.random.default_rng(0).permutation(others)[: count - len(extremes)]
-    return [*extremes, *drawn.tolist()], int((there & ~images).sum())
+    return [*extremes, *drawn.tolist()]
 
 
 def _refused(parts: Sequence[_Part], dataset: Dataset) -> list[Refused]:
@@ -761,6 +870,15 @@ def _not_kept(error: Exception, store: LocalStore, number: int) -> StorageError:
         file=store.locate(_file(number)),
         fix="Set FEEDMILL_CACHE_DIR to a writable folder with enough space.",
     )
+
+
+def _encoded_part(part: _Part) -> bytes:
+    return orjson.dumps([part.lengths.tolist(), part.why.tolist(), part.reasons])
+
+
+def _decoded_part(data: bytes) -> _Part:
+    lengths, why, reasons = orjson.loads(data)
+    return _Part(np.array(lengths, np.int32), np.array(why, np.int32), reasons)
 
 
 def _digest(part: _Part) -> bytes:

@@ -432,7 +432,7 @@ class Index(DryRunnable, WithProgress):
     vocab_size: Annotated[int | None, Opt("N", "Flat token files: report ids that are not below N.", min=1)] = None
 
 
-class Lengths(WithProgress):
+class Lengths(Processes, WithProgress):
     """Count the tokens of samples of text and media as the processor of a model makes them; no medium is decoded.
 
     Lengths are kept in the cache folder, and a second run reuses them. After a kill, the same command resumes.

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound
+from feedmill.formats.mediatable import KINDS
+from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.images import decode_image
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -122,19 +126,75 @@ class RealProcessor:
         except Exception as error:  # a processor may raise anything
             raise DataError(f"the processor refuses it ({_short(error)})", kind="bad-media") from None
 
-    def count(self, text: str, images: Sequence[bytes], *, special: bool) -> int:
-        """Return the tokens that the processor makes of a text and its images, which it gets upright, in RGB.
+    def count(self, text: str, media: Sequence[tuple[str, bytes]], *, special: bool) -> int:
+        """Return the tokens that the processor makes of a text and its media.
+
+        Images and clips are decoded; the processor gets images upright, in RGB, and clips in mono. The frames of videos
+        are counted, and it gets as many black ones of their size: no processor counts tokens by what they show.
 
         Args:
             text: with placeholders.
-            images: content of the images.
+            media: kind (one of `KINDS`) and content of each.
             special: whether the tokenizer adds its special tokens around the text.
 
         Raises:
-            DataError: an image does not decode, or the processor raises an error.
+            DataError: a medium does not decode, the text has another number of placeholders than there are media, or
+                the processor raises an error.
         """
-        decoded = [upright_image(data) for data in images]
-        return len(self.run(text, {"images": decoded} if decoded else {}, special=special)["input_ids"][0])
+        self._refuse_other_placeholders(text, media)
+        given: dict[str, list[Any]] = {}
+        more: dict[str, Any] = {}
+        for kind, data in media:
+            try:
+                if kind == "image":
+                    given.setdefault("images", []).append(upright_image(data))
+                elif kind == "video":
+                    clip, about = _black(data)
+                    given.setdefault("videos", []).append(clip)
+                    more.setdefault("video_metadata", []).append(about)
+                else:
+                    samples, more["sampling_rate"] = _mono(data)
+                    given.setdefault("audio", []).append(samples)
+            except MissingExtra:
+                raise
+            except FeedmillError as error:
+                if kind == "image":
+                    raise
+                noun = "a video" if kind == "video" else "a clip of sound"
+                raise DataError(f"{noun} does not decode: {error.what}", kind="bad-media") from None
+        return len(self.run(text, given, special=special, **more)["input_ids"][0])
+
+    def _refuse_other_placeholders(self, text: str, media: Sequence[tuple[str, bytes]]) -> None:
+        """Raise `DataError` for a text of which some processors would leave a placeholder, or a medium, silently."""
+        for kind in KINDS:
+            mark, count = getattr(self.processor, f"{kind}_token", None), sum(each == kind for each, _ in media)
+            if isinstance(mark, str) and mark and text.count(mark) != count:
+                raise DataError(
+                    f"the text has {text.count(mark)} of {mark}, and the sample has {count} of {kind}",
+                    kind="bad-document",
+                )
+
+
+def _black(data: bytes) -> tuple[Any, dict[str, Any]]:
+    """Return black frames, uint8[frames, 3, height, width] in the memory of one pixel, and what transformers asks for.
+
+    Raises `DataError` if the file is damaged, or has no video.
+    """
+    import torch
+
+    known = AVDecoder(data).get_metadata(get_audio=False)
+    frames, fps = known.video_num_frames, known.video_fps
+    if not frames or not known.video_height or not known.video_width:
+        raise DataError("it has no frames", kind="bad-media")
+    clip = torch.zeros(1, 1, 1, 1, dtype=torch.uint8).expand(frames, 3, known.video_height, known.video_width)
+    return clip, {"total_num_frames": frames, "fps": fps, "duration": None if fps is None else frames / fps}
+
+
+def _mono(data: bytes) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the mean of the channels, float32[samples], and samples a second. Raises `DataError`."""
+    decoder = AVDecoder(data)
+    clip = np.asarray(decoder.get_audio().audio_clips[0], np.float32)
+    return clip.mean(axis=0) if clip.ndim == 2 else clip, decoder.get_audio_samples_per_second()
 
 
 def upright_image(data: bytes) -> Any:

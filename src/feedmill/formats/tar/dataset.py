@@ -157,9 +157,16 @@ class TarDataset(Dataset):
         out[order] = ends - begins
         return out
 
-    def media_table(self) -> MediaTable | None:
+    def media_table(self) -> MediaTable:
         found = self.table.media_table()
-        return None if found is None else found.select(np.delete(np.arange(self.stored_length), self._excluded))
+        if found is None:
+            return super().media_table()
+        return found.select(np.delete(np.arange(self.stored_length), self._excluded))
+
+    def _media_advice(self) -> str:
+        if self.table.prepared:
+            return f"Run 'feedmill prepare-media {self.url} --media-by-extension'."
+        return f"Run 'feedmill prepare {self.url} --media-by-extension'."
 
     def media_version(self) -> str | None:
         return self.table.media_version()

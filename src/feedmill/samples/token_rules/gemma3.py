@@ -14,6 +14,7 @@ class Gemma3Images(TokenRule):
     """Images of ``Gemma3Processor``."""
 
     kind = "image"
+    classes = ("Gemma3ImageProcessor",)
     always = {  # noqa: RUF012 - never changed
         "do_pan_and_scan": False,
         "pan_and_scan_min_crop_size": 256,

@@ -1,34 +1,52 @@
-"""Images and sound of Gemma 4: as many groups of patches as fit a budget; sound in steps of four mel frames.
+"""Images, videos and sound of Gemma 4: as many groups of patches as fit a budget; sound in steps of four mel frames.
 
-Source: ``get_aspect_ratio_preserving_size``, ``Gemma4AudioFeatureExtractor`` and ``Gemma4Processor`` of transformers.
+Source: ``get_aspect_ratio_preserving_size``, ``Gemma4VideoProcessor``, ``Gemma4AudioFeatureExtractor`` and
+``Gemma4Processor`` of transformers.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
+from feedmill.samples.token_rules.frames import NO_RATE, Sampling, by_clip
+from feedmill.samples.token_rules.rule import (
+    Bools,
+    Count,
+    Folder,
+    Int64s,
+    Kind,
+    Parameters,
+    Sizes,
+    TokenRule,
+    Vision,
+    in_pictures,
+)
 
 
 class Gemma4Images(TokenRule):
     """Images of ``Gemma4Processor``."""
 
-    kind = "image"
+    kind: ClassVar[Kind] = "image"
+    classes = ("Gemma4ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
-        given.must("do_resize", True, True, "the rule is for resized images")
+        assert folder.image is not None
+        self._read(folder.image, folder, 280)
+        self.placeholder = folder.token("image_token", None)
+
+    def _read(self, given: Parameters, folder: Folder, soft: int) -> None:
+        given.must("do_resize", True, True, "the rule is for what is resized")
         self.patch, self.pool = given.integer("patch_size", 16), given.integer("pooling_kernel_size", 3)
-        self.soft = given.integer("max_soft_tokens", 280)
+        self.soft = given.integer("max_soft_tokens", soft)
         if self.soft not in (70, 140, 280, 560, 1120):
             raise ConfigError(
                 f"max_soft_tokens must be 70, 140, 280, 560 or 1120: found {self.soft}",
                 file=given.where,
                 kind="bad-processor",
             )
-        self.placeholder = folder.token("image_token", None)
         self.start, self.end = folder.token("boi_token", None), folder.token("eoi_token", None)
 
     @property
@@ -59,13 +77,50 @@ class Gemma4Images(TokenRule):
         return (height // self.patch) * (width // self.patch) // self.pool**2 + 2
 
     def vision(self, sizes: Sizes) -> Vision:
-        return in_pictures(1, (self.count(sizes) - 2) * self.pool**2)
+        return in_pictures(1, (Gemma4Images.count(self, sizes) - 2) * self.pool**2)
+
+
+class Gemma4Videos(Gemma4Images):
+    """Videos of ``Gemma4Processor``: each frame has its time before it, in minutes and seconds."""
+
+    kind = "video"
+    classes = ("Gemma4VideoProcessor",)
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.video
+        assert given is not None
+        given.must("do_sample_frames", True, True, "the rule is for frames that are sampled")
+        self._read(given, folder, 70)
+        self.sampling = Sampling(given, samples=True, wanted=32)
+        self.placeholder = "<|video|>"  # not the tokenizer's, also if it has one
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (f"00:00 {self.start}{self.placeholder}{self.end}",)
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        return {NO_RATE: ~(sizes.fps > 0), **self.sampling.refusals(sizes), **super().refusals(sizes)}
+
+    def count(self, sizes: Sizes) -> Int64s:
+        return self.sampling.count(sizes) * super().count(sizes)
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(self.sampling.count(sizes), super().vision(sizes).patches)
+
+    def written(self, sizes: Sizes, text: Count) -> Int64s:
+        return by_clip(sizes, self._times, text)
+
+    def _times(self, total: int, fps: float) -> list[str]:
+        seconds = [number / fps for number in self.sampling.numbers(total, fps).tolist()]
+        times = [f"{int(each // 60):02d}:{int(each % 60):02d} " for each in seconds]
+        return [*times[:1], *(f" {time}" for time in times[1:])]
 
 
 class Gemma4Audio(TokenRule):
     """Sound of ``Gemma4Processor``; longer clips are cut at 480,000 samples."""
 
     kind = "audio"
+    classes = ("Gemma4AudioFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.audio

@@ -17,6 +17,7 @@ class Idefics3Images(TokenRule):
     """Images of ``Idefics3Processor`` and ``SmolVLMProcessor``."""
 
     kind = "image"
+    classes = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image

@@ -15,6 +15,7 @@ class KimiImages(TokenRule):
     """Images of ``Kimi_K25ImageProcessor``."""
 
     kind = "image"
+    classes = ("Kimi_K25ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image

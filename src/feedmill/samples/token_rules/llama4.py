@@ -27,6 +27,7 @@ class Llama4Images(TokenRule):
     """Images of ``Llama4Processor``."""
 
     kind = "image"
+    classes = ("Llama4ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image

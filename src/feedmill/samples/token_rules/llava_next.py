@@ -81,6 +81,7 @@ class LlavaNextImages(TokenRule):
     """Images of ``LlavaNextProcessor``."""
 
     kind = "image"
+    classes = ("LlavaNextImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image

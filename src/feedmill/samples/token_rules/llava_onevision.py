@@ -1,6 +1,7 @@
 """Images of LLaVA-OneVision: as of LLaVA-NeXT, and shrunk to a most; several images in a sample have one tile each.
 
-Source: ``LlavaOnevisionProcessor`` of transformers.
+A frame of a video is a tile, of which 2 x 2 patches are one token. Source: ``LlavaOnevisionProcessor`` and
+``LlavaOnevisionVideoProcessor`` of transformers.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.samples.token_rules.frames import Sampling
 from feedmill.samples.token_rules.llava_next import Grids, best_resolution, pinpoints, unpadded
-from feedmill.samples.token_rules.rule import Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
+from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, TokenRule, Vision, in_pictures
 
 _GRIDS: Grids = tuple((384 * rows, 384 * columns) for rows in range(1, 7) for columns in range(1, 7))
 
@@ -20,6 +22,7 @@ class LlavaOnevisionImages(TokenRule):
     """Images of ``LlavaOnevisionProcessor``."""
 
     kind = "image"
+    classes = ("LlavaOnevisionImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image
@@ -60,3 +63,26 @@ class LlavaOnevisionImages(TokenRule):
         tall, wide = best_resolution(sizes.height, sizes.width, self.grids)
         tiles = (tall // self.side) * (wide // self.side) + 1
         return in_pictures(np.where(sizes.together > 1, 1, tiles), self.patches**2)
+
+
+class LlavaOnevisionVideos(TokenRule):
+    """Videos of ``LlavaOnevisionProcessor``."""
+
+    kind = "video"
+    classes = ("LlavaOnevisionVideoProcessor",)
+
+    def __init__(self, folder: Folder) -> None:
+        given = folder.video
+        assert given is not None
+        self.sampling = Sampling(given, samples=False)
+        self.patches = int(folder.processor.integer("num_image_tokens", None) ** 0.5)
+        self.placeholder = folder.token("video_token", "<video>")
+
+    def refusals(self, sizes: Sizes) -> dict[str, Bools]:
+        return self.sampling.refusals(sizes)
+
+    def count(self, sizes: Sizes) -> Int64s:
+        return self.sampling.count(sizes) * (-(-self.patches // 2)) ** 2 + 1
+
+    def vision(self, sizes: Sizes) -> Vision:
+        return in_pictures(self.sampling.count(sizes), self.patches**2)

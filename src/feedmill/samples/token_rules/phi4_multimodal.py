@@ -16,6 +16,7 @@ class Phi4Images(TokenRule):
     """Images of ``Phi4MultimodalProcessor``."""
 
     kind = "image"
+    classes = ("Phi4MultimodalImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image
@@ -69,6 +70,7 @@ class Phi4Audio(TokenRule):
     """Sound of ``Phi4MultimodalProcessor``."""
 
     kind = "audio"
+    classes = ("Phi4MultimodalFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.audio

@@ -16,6 +16,7 @@ class PixtralImages(TokenRule):
     """Images of ``PixtralProcessor``."""
 
     kind = "image"
+    classes = ("PixtralImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.image

@@ -8,7 +8,7 @@ class, which the rules have too; these are listed, so that they can be shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,18 +18,20 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.mediatable import KINDS, MediaTable
+from feedmill.samples.token_rules.fixed import DeepseekImages, LlavaImages, MllamaImages
 from feedmill.samples.token_rules.gemma3 import Gemma3Images
-from feedmill.samples.token_rules.gemma4 import Gemma4Audio, Gemma4Images
-from feedmill.samples.token_rules.glm4v import Glm4vImages
+from feedmill.samples.token_rules.gemma4 import Gemma4Audio, Gemma4Images, Gemma4Videos
+from feedmill.samples.token_rules.glm4v import Glm4vImages, Glm4vVideos, Glm46vVideos
 from feedmill.samples.token_rules.idefics3 import Idefics3Images
 from feedmill.samples.token_rules.kimi_k25 import KimiImages
 from feedmill.samples.token_rules.llama4 import Llama4Images
-from feedmill.samples.token_rules.llava import LlavaImages
 from feedmill.samples.token_rules.llava_next import LlavaNextImages
-from feedmill.samples.token_rules.llava_onevision import LlavaOnevisionImages
+from feedmill.samples.token_rules.llava_onevision import LlavaOnevisionImages, LlavaOnevisionVideos
+from feedmill.samples.token_rules.minicpm import MiniCpmImages, MiniCpmVideos
+from feedmill.samples.token_rules.molmo2 import Molmo2Images, Molmo2Videos
 from feedmill.samples.token_rules.phi4_multimodal import Phi4Audio, Phi4Images
 from feedmill.samples.token_rules.pixtral import PixtralImages
-from feedmill.samples.token_rules.qwen import Qwen2Videos, Qwen3Videos, QwenImages
+from feedmill.samples.token_rules.qwen import Omni2Videos, Omni3Videos, Qwen2Videos, Qwen3Videos, QwenImages
 from feedmill.samples.token_rules.qwen_audio import Qwen3OmniAudio, QwenAudio
 from feedmill.samples.token_rules.rule import (
     UNKNOWN,
@@ -43,7 +45,7 @@ from feedmill.samples.token_rules.rule import (
     Vision,
     too_many,
 )
-from feedmill.samples.token_rules.tiles import InternVLImages
+from feedmill.samples.token_rules.tiles import InternVLImages, InternVLVideos
 from feedmill.storage import Store, open_store
 
 PROCESSOR, IMAGE, VIDEO = "processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"
@@ -55,24 +57,31 @@ RULES: Mapping[str, tuple[type[TokenRule], ...]] = {
     "Qwen2VLProcessor": (QwenImages, Qwen2Videos),
     "Qwen2_5_VLProcessor": (QwenImages, Qwen2Videos),
     "Qwen3VLProcessor": (QwenImages, Qwen3Videos),
-    "Qwen2_5OmniProcessor": (QwenImages, QwenAudio),
-    "Qwen3OmniMoeProcessor": (QwenImages, Qwen3OmniAudio),
+    "Qwen2_5OmniProcessor": (QwenImages, Omni2Videos, QwenAudio),
+    "Qwen3OmniMoeProcessor": (QwenImages, Omni3Videos, Qwen3OmniAudio),
     "Qwen2AudioProcessor": (QwenAudio,),
-    "Glm4vProcessor": (Glm4vImages,),
+    "Glm4vProcessor": (Glm4vImages, Glm4vVideos),
+    "Glm46VProcessor": (Glm4vImages, Glm46vVideos),
     "Kimi_K25Processor": (KimiImages,),
     "LlavaProcessor": (LlavaImages,),
     "LlavaNextProcessor": (LlavaNextImages,),
-    "LlavaOnevisionProcessor": (LlavaOnevisionImages,),
-    "InternVLProcessor": (InternVLImages,),
+    "LlavaOnevisionProcessor": (LlavaOnevisionImages, LlavaOnevisionVideos),
+    "InternVLProcessor": (InternVLImages, InternVLVideos),
     "PixtralProcessor": (PixtralImages,),
     "Gemma3Processor": (Gemma3Images,),
-    "Gemma4Processor": (Gemma4Images, Gemma4Audio),
+    "Gemma4Processor": (Gemma4Images, Gemma4Videos, Gemma4Audio),
     "Idefics3Processor": (Idefics3Images,),
     "SmolVLMProcessor": (Idefics3Images,),
     "Phi4MultimodalProcessor": (Phi4Images, Phi4Audio),
     "Llama4Processor": (Llama4Images,),
+    "MllamaProcessor": (MllamaImages,),
+    "Molmo2Processor": (Molmo2Images, Molmo2Videos),
+    "MiniCPMV4_6Processor": (MiniCpmImages, MiniCpmVideos),
+    "MiniCPMV4_7Processor": (MiniCpmImages, MiniCpmVideos),
+    "DeepseekVLProcessor": (DeepseekImages,),
+    "DeepseekVLHybridProcessor": (DeepseekImages,),
 }
-"""Class of a processor -> its rules, each for a kind of media."""
+"""Class of a processor -> its rules, each for a kind of media. Images come first: videos may hold their placeholder."""
 
 
 class Lengths(NamedTuple):
@@ -96,12 +105,14 @@ class ProcessorRules:
         rules: kind of media -> rule. A kind that is missing has no rule, or the processor does not take it.
         digest: hash of the files that were read.
         defaults: parameters that the files lack, such as ``image.size``, with the values that are used.
+        missing: kind of media -> why the processor has no rule for it, where its folder says more than that.
     """
 
     name: str
     rules: Mapping[str, TokenRule]
     digest: str
     defaults: Mapping[str, Any]
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def tokens(self, table: MediaTable, text: Count = len) -> Counted:
         """Return the tokens of all media of a dataset by sample, and the rows of the table that have no count.
@@ -113,15 +124,7 @@ class ProcessorRules:
             table: the media, see `feedmill.formats.base.Dataset.media_table`.
             text: counts tokens of the text that the processor writes, such as timestamps; by default, its characters.
 
-        Raises:
-            ConfigError: the dataset has no table, as one without media metadata.
         """
-        if table is None:  # what `media_table` returns then; callers are rarely type-checked
-            raise ConfigError(
-                "there is no table of media: the dataset has no media metadata",
-                kind="no-costs",
-                fix="Run 'feedmill prepare-media' on it.",
-            )
         total = np.zeros(len(table.offsets) - 1, np.int64)
         refused: dict[str, Int64s] = {}
         width, height = table.upright
@@ -131,7 +134,7 @@ class ProcessorRules:
                 continue
             rule = self.rules.get(kind)
             if rule is None:
-                refused[f"{self.name} has no rule for {kind}"] = np.flatnonzero(chosen)
+                refused[self.missing.get(kind, f"{self.name} has no rule for {kind}")] = np.flatnonzero(chosen)
                 continue
             if kind == "audio":
                 other = chosen & (table.rate != rule.rate)
@@ -155,6 +158,31 @@ class ProcessorRules:
         if len(total) and int(total.max()) > np.iinfo(np.int32).max:
             raise too_many(total)
         return Counted(total.astype(np.int32), refused)
+
+    def prepared(self, text: str, special: Mapping[str, Any]) -> str:
+        """Return a text as the processor passes it to its tokenizer: some add a BOS, besides that of the tokenizer.
+
+        Args:
+            special: the special tokens of the tokenizer, such as ``bos_token``, by name.
+
+        Raises:
+            ConfigError: the tokenizer has no BOS, and the processor needs one.
+        """
+        if self.name not in ("Molmo2Processor", "MllamaProcessor"):
+            return text
+        mark = special.get("bos_token") or (special.get("eos_token") if self.name == "Molmo2Processor" else None)
+        if not isinstance(mark, str) or not mark:
+            raise ConfigError(
+                f"the tokenizer has no BOS, with which {self.name} begins each text",
+                kind="bad-processor",
+                fix="Give the folder of the checkpoint's own processor, with its tokenizer_config.json.",
+            )
+        if self.name == "Molmo2Processor":
+            return text if text.startswith(mark) else mark + text
+        rest = text
+        while mark not in text and rest.startswith(self.rules["image"].placeholder):
+            rest = rest[len(self.rules["image"].placeholder) :]
+        return text if mark in text else f"{text[: len(text) - len(rest)]}{mark}{rest}"
 
     def vision(self, table: MediaTable) -> Vision:
         """Return the patches of a vision tower by sample. Sound has none, and neither have media that are refused.
@@ -317,9 +345,22 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
         parts["audio"],
         Parameters(content.get(TOKENIZER, {}), store.locate(TOKENIZER)),
     )
-    rules: dict[str, TokenRule] = {
-        made.kind: made(folder) for made in RULES[name] if getattr(folder, made.kind) is not None
-    }
+    rules: dict[str, TokenRule] = {}
+    missing: dict[str, str] = {}
+    for made in RULES[name]:
+        if (part := parts[made.kind]) is None:
+            continue
+        if (found := _made_by(part, made.kind)) is not None and found not in made.classes:
+            missing[made.kind] = f"{name} has no rule for {made.kind} with {found}: rules are for {made.classes[0]}"
+        else:
+            rules[made.kind] = made(folder)
+    if missing and not rules:
+        raise ConfigError(
+            "; ".join(missing.values()),
+            file=url,
+            kind="unsupported",
+            fix="Count the dataset with --measure, which runs the processor itself.",
+        )
     if not rules:
         raise NotFound(
             f"the folder has no parameters of {' or '.join(made.kind for made in RULES[name])}",
@@ -344,7 +385,7 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
     }
     words = [part for file, data in read.items() for part in (file.encode(), data)]
     digest = xxhash.xxh3_128_hexdigest(b"\0".join((*words, orjson.dumps(options or {}, option=orjson.OPT_SORT_KEYS))))
-    return ProcessorRules(name, rules, digest, defaults)
+    return ProcessorRules(name, rules, digest, defaults, missing)
 
 
 def _class_of(content: Mapping[str, dict[str, Any]], url: str) -> str:
@@ -360,9 +401,22 @@ def _class_of(content: Mapping[str, dict[str, Any]], url: str) -> str:
     )
 
 
+_VIDEO_CLASSES = {each for made in RULES.values() for rule in made if rule.kind == "video" for each in rule.classes}
+
+
+def _made_by(part: Parameters, kind: str) -> str | None:
+    """Return the class that transformers makes of a part; None if the checkpoint's model decides."""
+    if kind != "video" or "video_processor_type" in part.values:
+        return part.made_by
+    # The file is that of images, and the class one of the same name, if there is one.
+    named = str(part.values.get("image_processor_type", "")).replace("ImageProcessor", "VideoProcessor")
+    return named if named in _VIDEO_CLASSES else None
+
+
 def _part(store: Store, content: Mapping[str, dict[str, Any]], kind: str) -> Parameters | None:
     """Return the parameters of one part of the processor, from the file that transformers reads."""
-    nested = content.get(PROCESSOR, {}).get(_PARTS[kind])
+    whole = content.get(PROCESSOR, {})
+    nested = whole.get(_PARTS[kind], whole.get("audio_processor") if kind == "audio" else None)
     if isinstance(nested, dict):
         return Parameters(nested, store.locate(PROCESSOR))
     if kind == "video" and VIDEO in content:

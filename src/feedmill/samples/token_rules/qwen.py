@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from feedmill.samples.token_rules.frames import FEWER, NO_RATE, PAST, by_clip, past_the_last, rate, stepped
 from feedmill.samples.token_rules.rule import (
     Bools,
     Count,
@@ -86,6 +87,7 @@ class QwenImages(TokenRule):
     """Images of ``Qwen2VLImageProcessor``."""
 
     kind = "image"
+    classes = ("Qwen2VLImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         assert folder.image is not None
@@ -110,6 +112,7 @@ class Qwen2Videos(TokenRule):
     """Videos of ``Qwen2VLVideoProcessor``. Limits count the pixels of one frame."""
 
     kind = "video"
+    classes = ("Qwen2VLVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.video
@@ -122,21 +125,21 @@ class Qwen2Videos(TokenRule):
         self.most_tokens = given.integer("max_video_tokens", 128_000)
         self.samples_frames = given.flag("do_sample_frames", False)
         self.least, self.most = given.integer("min_frames", 4), given.integer("max_frames", 768)
-        self.wanted = given.integer("num_frames", None) if given.values.get("num_frames") is not None else None
-        self.fps = given.number("fps", None) if given.values.get("fps") is not None else None
+        self.wanted, self.fps = given.maybe("num_frames", given.integer), given.maybe("fps", given.number)
+        if self.samples_frames and (self.wanted is None) == (self.fps is None):
+            raise given.wrong("fps", "given without num_frames, or not, as do_sample_frames is true", self.fps)
         self.placeholder = folder.token("video_token", "<|video_pad|>")
 
     def refusals(self, sizes: Sizes) -> dict[str, Bools]:
         out = {_STEEP: ratio_above(sizes, 200)}
-        if self.samples_frames and self.wanted is None and self.fps is not None:
-            out["its frame rate is unknown"] = ~(sizes.fps > 0)
+        if not self.samples_frames:
+            return out
+        if self.wanted is not None:
+            out[FEWER] = sizes.frames < self._even(self.wanted)
+        else:
+            out[NO_RATE] = ~(sizes.fps > 0)
             out[f"it has fewer than {self.temporal} frames"] = sizes.frames < self.temporal
-        elif self.samples_frames and self.wanted is not None:
-            out["it has fewer frames than are sampled"] = sizes.frames < self._even(self.wanted)
-        if self.samples_frames and (self.wanted is not None or self.fps is not None):
-            known = Sizes(frames=sizes.frames, fps=np.where(sizes.fps > 0, sizes.fps, 24.0))
-            steps, wanted = self.sampled(known), self._wanted(known)
-            out["the frame after its last one is sampled, by rounding of the step"] = steps > wanted
+        out[PAST] = past_the_last(sizes.frames, self._wanted(sizes))
         return out
 
     def _even(self, frames: int) -> int:
@@ -144,10 +147,7 @@ class Qwen2Videos(TokenRule):
 
     def sampled(self, sizes: Sizes) -> Int64s:
         """Return the frames that are sampled, int64[n]. The step is a float64, so there may be one more than wanted."""
-        if not self.samples_frames or (self.wanted is None and self.fps is None):
-            return sizes.frames
-        wanted = self._wanted(sizes)
-        return np.ceil(sizes.frames / (sizes.frames / wanted)).astype(np.int64)
+        return stepped(sizes.frames, self._wanted(sizes)) if self.samples_frames else sizes.frames
 
     def _wanted(self, sizes: Sizes) -> Int64s:
         total = sizes.frames
@@ -156,7 +156,7 @@ class Qwen2Videos(TokenRule):
         else:
             assert self.fps is not None
             top = np.minimum(self.most, total) // self.temporal * self.temporal
-            asked = np.minimum(np.minimum(np.maximum(total / sizes.fps * self.fps, self.least), top), total)
+            asked = np.minimum(np.minimum(np.maximum(total / rate(sizes) * self.fps, self.least), top), total)
             wanted = np.floor(asked / self.temporal).astype(np.int64) * self.temporal
         return np.asarray(np.maximum(wanted, 1))
 
@@ -176,6 +176,26 @@ class Qwen2Videos(TokenRule):
         return in_pictures(groups, self.count(sizes) // groups * self.merge**2)
 
 
+class Omni2Videos(Qwen2Videos):
+    """Videos of ``Qwen2_5OmniProcessor``, without their sound: the limits of its files are not used."""
+
+    always = {  # noqa: RUF012 - never changed
+        "size": {"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28},
+        "min_pixels": None,
+        "max_pixels": None,
+    }
+
+
+class Omni3Videos(Qwen2Videos):
+    """Videos of ``Qwen3OmniMoeProcessor``, without their sound: the limits of its files are not used."""
+
+    always = {  # noqa: RUF012 - never changed
+        "size": {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32},
+        "min_pixels": None,
+        "max_pixels": None,
+    }
+
+
 class Qwen3Videos(TokenRule):
     """Videos of ``Qwen3VLVideoProcessor``: each group of frames has a time before it, and marks around it.
 
@@ -183,6 +203,7 @@ class Qwen3Videos(TokenRule):
     """
 
     kind = "video"
+    classes = ("Qwen3VLVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.video
@@ -196,7 +217,9 @@ class Qwen3Videos(TokenRule):
         self.most_tokens = given.integer("max_video_tokens", 768)
         self.samples_frames = given.flag("do_sample_frames", True)
         self.least, self.most = given.integer("min_frames", 4), given.integer("max_frames", 768)
-        self.wanted = given.integer("num_frames", None) if given.values.get("num_frames") is not None else None
+        self.wanted = given.maybe("num_frames", given.integer)
+        if self.samples_frames and self.wanted is not None and given.values.get("fps", 2) is not None:
+            raise given.wrong("num_frames", "null, as frames are sampled by fps", self.wanted)
         self.fps = given.number("fps", 2)
         self.placeholder = folder.token("video_token", "<|video_pad|>")
         self.start = folder.token("vision_start_token", "<|vision_start|>")
@@ -208,10 +231,9 @@ class Qwen3Videos(TokenRule):
 
     def refusals(self, sizes: Sizes) -> dict[str, Bools]:
         height, width = enlarged(sizes.height, sizes.width, self.patch * self.merge)
-        known = sizes.fps > 0
-        frames = self.sampled(Sizes(frames=sizes.frames, fps=np.where(known, sizes.fps, 24.0)))
+        frames = self.sampled(sizes)
         return {
-            "its frame rate is unknown": ~known,  # transformers takes 24, with a warning
+            NO_RATE: ~(sizes.fps > 0),  # transformers takes 24, with a warning
             _STEEP: ratio_above(Sizes(height=height, width=width), 200),
             f"it has fewer than {self.temporal} frames": frames < self.temporal,
         }
@@ -222,7 +244,7 @@ class Qwen3Videos(TokenRule):
             return total
         if self.wanted is not None:
             return np.full(len(total), self.wanted)
-        wanted = (total / sizes.fps * self.fps).astype(np.int64)
+        wanted = (total / rate(sizes) * self.fps).astype(np.int64)
         return np.minimum(np.minimum(np.maximum(wanted, self.least), self.most), total)
 
     def count(self, sizes: Sizes) -> Int64s:
@@ -249,20 +271,12 @@ class Qwen3Videos(TokenRule):
         return in_pictures(groups, (self.count(sizes) // groups - 2) * self.merge**2)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
-        """The times before groups of frames. Few texts differ, so each is counted once."""
-        frames = self.sampled(sizes)
-        known: dict[str, int] = {}
-        clips: dict[tuple[int, float, int], int] = {}
-        out = np.empty(len(frames), np.int64)
-        for number, clip in enumerate(zip(sizes.frames.tolist(), sizes.fps.tolist(), frames.tolist(), strict=True)):
-            if clip not in clips:
-                clips[clip] = 0
-                for stamp in stamps(*clip, self.temporal):
-                    if stamp not in known:
-                        known[stamp] = text(stamp)
-                    clips[clip] += known[stamp]
-            out[number] = clips[clip]
-        return out
+        """The times before groups of frames."""
+        return by_clip(sizes, self._times, text)
+
+    def _times(self, total: int, fps: float) -> list[str]:
+        frames = int(self.sampled(Sizes.of(frames=[total], fps=[fps]))[0])
+        return stamps(total, fps, frames, self.temporal)
 
 
 def stamps(total: int, fps: float, frames: int, temporal: int = 2) -> list[str]:

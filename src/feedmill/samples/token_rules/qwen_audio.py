@@ -14,6 +14,7 @@ from feedmill.samples.token_rules.rule import Bools, Folder, Int64s, Sizes, Toke
 
 class _WhisperAudio(TokenRule):
     kind = "audio"
+    classes = ("WhisperFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
         given = folder.audio

@@ -32,7 +32,8 @@ class Sizes:
         frames: int64[n], frames of the stored video.
         fps: float64[n], frames per second of the stored video; NaN if unknown.
         samples: int64[n], samples of a clip at the rate of the processor.
-        together: int64[n], media of this kind in the sample of each; filled by `TokenRule.tokens`.
+        together: int64[n], media of this kind in the sample of each; filled by `TokenRule.tokens`, as `number`.
+        number: int64[n], which of them each is, from 0.
     """
 
     height: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
@@ -41,6 +42,7 @@ class Sizes:
     fps: npt.NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
     samples: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
     together: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    number: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of(cls, **columns: npt.ArrayLike) -> Sizes:
@@ -55,11 +57,19 @@ class Sizes:
 
     def replaced(self, where: Bools) -> Sizes:
         """Return the sizes with harmless ones at some places, so that counting these raises nothing."""
-        harmless = {"height": 512, "width": 512, "frames": 16, "fps": 2.0, "samples": 160_000, "together": 1}
+        harmless = {
+            "height": 512,
+            "width": 512,
+            "frames": 16,
+            "fps": 2.0,
+            "samples": 160_000,
+            "together": 1,
+            "number": 0,
+        }
         columns = {name: getattr(self, name) for name in self.__slots__}
         return Sizes(
             **{
-                name: np.where(where, harmless[name], column) if len(column) else column
+                name: np.where(where, harmless[name], column) if name in harmless and len(column) else column
                 for name, column in columns.items()
             }
         )
@@ -95,14 +105,17 @@ class TokenRule(ABC):
 
     Attributes:
         kind: the kind of media.
+        classes: the classes of image processors, video processors or feature extractors that the rule is for.
         version: grows when a count changes.
         tested: releases of transformers whose processors gave the same counts.
-        always: parameters that the processor passes in each call: they override its files, and options override them.
+        always: parameters that the processor passes in each call: they override its files, and options override them
+            (findings/transformers_defaults_override_files.sh).
         placeholder: what stands for a medium in the text.
         rate: samples a second of the sound that the processor takes; 0 for images and videos.
     """
 
     kind: ClassVar[Kind]
+    classes: ClassVar[tuple[str, ...]]
     version: ClassVar[int] = 1
     tested: ClassVar[tuple[str, ...]] = ("5.24.0",)
     always: ClassVar[Mapping[str, Any]] = {}
@@ -171,7 +184,8 @@ class TokenRule(ABC):
                 f" {offsets.tolist()[-1:]}",
                 kind="bad-option",
             )
-        sizes = replace(sizes, together=np.repeat(each, each))
+        number = np.arange(len(sizes)) - np.repeat(offsets[:-1], each)
+        sizes = replace(sizes, together=np.repeat(each, each), number=number)
         unknown = self._unknown(sizes)
         known = sizes.replaced(np.logical_or.reduce([*unknown.values()]))
         refused: dict[str, Int64s] = {}
@@ -228,9 +242,18 @@ class Parameters:
     """
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self.values, self.where = values, where
+        self.values, self.where = dict(values), where
         self.defaults: dict[str, Any] = {}
         self.read: set[str] = set()
+
+    @property
+    def made_by(self) -> str | None:
+        """Return the class that reads these parameters, without what says how it computes; None if it is not named."""
+        for kind in ("image_processor", "video_processor", "feature_extractor"):
+            named = self.values.get(f"{kind}_type")
+            if isinstance(named, str):
+                return named.removesuffix("Fast").removesuffix("Pil")
+        return None
 
     def get(self, name: str, default: Any) -> Any:
         """Return a parameter as it is. Null counts as missing."""
@@ -249,27 +272,41 @@ class Parameters:
         """Return a number above 0."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise self._wrong(name, "a number above 0", value)
+            raise self.wrong(name, "a number above 0", value)
         return value
+
+    def maybe(self, name: str, read: Callable[[str, Any], Any], default: Any = None) -> Any:
+        """Return a parameter as `read` (such as `integer`) returns it; None if it is missing and has no default."""
+        if self.values.get(name) is None and default is None:
+            self.read.add(name)
+            return None
+        return read(name, default)
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.get(name, default)
         if not isinstance(value, bool):
-            raise self._wrong(name, "true or false", value)
+            raise self.wrong(name, "true or false", value)
         return value
 
     def text(self, name: str, default: str | None) -> str:
         value = self.get(name, default)
         value = value.get("content") if isinstance(value, dict) else value
         if not isinstance(value, str) or not value:
-            raise self._wrong(name, "a text", value)
+            raise self.wrong(name, "a text", value)
         return value
 
     def choice(self, name: str, default: str | None, known: tuple[str, ...]) -> str:
         value = self.text(name, default)
         if value not in known:
-            raise self._wrong(name, " or ".join(known), value)
+            raise self.wrong(name, " or ".join(known), value)
         return value
+
+    def numbers(self, name: str, default: list[int], count: int, low: int = 1) -> tuple[int, ...]:
+        """Return a list of whole numbers of at least `low`."""
+        value = self.get(name, default)
+        if not isinstance(value, list | tuple) or len(value) != count:
+            raise self.wrong(name, f"{count} whole numbers", value)
+        return tuple(self._whole(each, name, low) for each in value)
 
     def edges(self, name: str, default: Mapping[str, int], *keys: str) -> tuple[int, ...]:
         """Return numbers of an object such as ``{"height": 448, "width": 448}``; a number stands for all of them."""
@@ -277,7 +314,7 @@ class Parameters:
         if isinstance(value, int) and not isinstance(value, bool):
             value = dict.fromkeys(keys, value)
         if not isinstance(value, Mapping) or any(value.get(key) is None for key in keys):
-            raise self._wrong(name, f"an object with {' and '.join(keys)}", value)
+            raise self.wrong(name, f"an object with {' and '.join(keys)}", value)
         return tuple(self._whole(value[key], f"{name}.{key}", 1) for key in keys)
 
     def must(self, name: str, default: Any, needed: Any, why: str) -> None:
@@ -293,10 +330,11 @@ class Parameters:
 
     def _whole(self, value: Any, name: str, low: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise self._wrong(name, f"a whole number of at least {low}", value)
+            raise self.wrong(name, f"a whole number of at least {low}", value)
         return value
 
-    def _wrong(self, name: str, expected: str, value: Any) -> ConfigError:
+    def wrong(self, name: str, expected: str, value: Any) -> ConfigError:
+        """Return the error for a parameter that is not what it must be."""
         found = "nothing" if value is None else repr(value)[:80]
         return ConfigError(
             f"{name} must be {expected}: found {found}",
