@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from typecheck import check, module
@@ -47,13 +45,6 @@ def test_lines_are_where_the_page_has_them() -> None:
     assert lines[7:9] == ['fm.Recipe.load("x.yaml").plans()', ""]
 
 
-def test_what_a_user_would_see_is_found_by_page_and_line(tmp_path: Path) -> None:
-    pytest.importorskip("pyright")
-    errors = check({"good.md": GOOD, "bad.md": BAD}, tmp_path)
-    assert sorted({error.split(": ")[0] for error in errors}) == ["bad.md:10", "bad.md:4", "bad.md:8"], errors
-    assert sum("torhc" in error or "atuo" in error for error in errors) == 2
-
-
 MISSPELT = {
     "fm.Loader(plan, 8, output={})": "numpy",
     "fm.Loader(plan, 8, workers={})": "auto",
@@ -80,13 +71,29 @@ MISSPELT = {
 """Calls with an option of which only some words are valid, and one of them."""
 
 
-def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """By page: what pyright finds in all of them, for which it starts once."""
     pytest.importorskip("pyright")
     begin = ["```python", "import feedmill as fm", 'plan = fm.Recipe.load("r.yaml").plan()']
     right = [call.format(repr(word)) for call, word in MISSPELT.items()]
     wrong = [call.format(repr(word[:-1])) for call, word in MISSPELT.items()]
-    errors = check(
-        {n: "\n".join([*begin, *rows, "```"]) for n, rows in (("right.md", right), ("wrong.md", wrong))}, tmp_path
-    )
-    expected = {f"wrong.md:{number}" for number in range(4, 4 + len(wrong))}
-    assert {error.split(": ")[0] for error in errors} == expected, errors
+    calls = {n: "\n".join([*begin, *rows, "```"]) for n, rows in (("right.md", right), ("wrong.md", wrong))}
+    pages = {"good.md": GOOD, "bad.md": BAD, **calls}
+    found = check(pages, tmp_path_factory.mktemp("pages"))
+    return {page: [error for error in found if error.startswith(f"{page}:")] for page in pages}
+
+
+@pytest.mark.xdist_group("pyright")
+def test_what_a_user_would_see_is_found_by_page_and_line(errors: dict[str, list[str]]) -> None:
+    assert not errors["good.md"]
+    bad = errors["bad.md"]
+    assert sorted({error.split(": ")[0] for error in bad}) == ["bad.md:10", "bad.md:4", "bad.md:8"], bad
+    assert sum("torhc" in error or "atuo" in error for error in bad) == 2
+
+
+@pytest.mark.xdist_group("pyright")
+def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(errors: dict[str, list[str]]) -> None:
+    assert not errors["right.md"]
+    expected = {f"wrong.md:{number}" for number in range(4, 4 + len(MISSPELT))}
+    assert {error.split(": ")[0] for error in errors["wrong.md"]} == expected, errors

@@ -11,6 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from feedmill.storage import LocalStore
 from helpers import warm
 from helpers import worker_functions as working
 from helpers.document_folders import write_lines
+from helpers.durations import slow_but
 from helpers.engine_verbs import (
     AT_ONCE,
     SKIP,
@@ -62,10 +64,18 @@ def test_parts_in_any_order(
 ) -> None:
     """Each part once, and one twice; as often as the verb has stages. The last part that is missing is made up for.
 
-    All run in this process: tests below run processes.
+    All run in this process: tests below run processes. Messages have readable names of all units.
     """
-    folder, numbers = copied(inputs, tmp_path), random.Random(verb)
+    folder, numbers, names = copied(inputs, tmp_path), random.Random(verb), list[str]()
     monkeypatch.chdir(folder)
+    part_run = PartEngine.run
+
+    def noting(engine: PartEngine, stage: Stage) -> Iterator[Any]:
+        items = list(stage.items)
+        names.extend(map(name_of, items))
+        return part_run(engine, replace(stage, items=items))
+
+    monkeypatch.setattr(PartEngine, "run", noting)
     order = [1, 2, 3, numbers.randint(1, 3)]
     for _ in range(STAGES.get(verb, 1)):
         numbers.shuffle(order)
@@ -76,6 +86,7 @@ def test_parts_in_any_order(
     run_here([*VERBS[verb], "--engine", "part", "--part", "/3", "--finish"])
     assert outputs(folder) == alone(verb)
     assert not unfinished_work(folder)
+    assert are_readable(names)
 
 
 def run_here(words: list[str]) -> str:
@@ -133,16 +144,20 @@ class Noting(Engine):
         yield from stage.local(items)
 
 
-@pytest.mark.parametrize("verb", SOME)
-def test_units_have_readable_names(
+def are_readable(names: list[str]) -> bool:
+    """As in "ended its worker 5 times: documents/part-3.jsonl.gz": a path, or what range of what it is."""
+    return bool(names) and not [name for name in names if re.search(r"[A-Z]\w+\(|=|array|^\d*$|None", name)]
+
+
+@pytest.mark.parametrize("verb", slow_but(VERBS, "tag", "merge"))
+def test_an_engine_of_ones_own_knows_units_by_readable_names(
     verb: str, inputs: Path, alone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in "ended its worker 5 times: documents/part-3.jsonl.gz": a path, or what range of what it is."""
     monkeypatch.chdir(copied(inputs, tmp_path))
     one = [] if verb == "filter-tokens" else ["--workers", "1"]  # it writes one file
     with Noting() as engine, contextlib.redirect_stdout(open(os.devnull, "w")):
         assert not app([*VERBS[verb], *one], prog_name="feedmill", standalone_mode=False)
-    assert engine.names and not [name for name in engine.names if re.search(r"[A-Z]\w+\(|=|array|^\d*$|None", name)]
+    assert are_readable(engine.names)
     assert outputs(Path.cwd()) == alone(verb)
 
 

@@ -36,7 +36,10 @@ FOUND = {
     ],
     "add-parts": [("kill", r"rename .*work/new/.* -> d/shards/", 2)],  # read as a mixture of old and new
     "reshard": [("kill", r"openat e/shards/\.000001\.tar\.", 0), ("kill", r"unlinkat .*feedmill-work/lock", 0)],
-    "reshard over": [("EIO", r"write .*job\.json", 2)],  # forgot that the old dataset was gone
+    "reshard over": [
+        ("EIO", r"write .*job\.json", 2),  # forgot that the old dataset was gone
+        ("kill", r"unlink .*feedmill-work/job\.json", -1),  # took its own shards for those of others
+    ],
     "convert wds": [("kill", r"openat out/shards/\.000001\.tar\.", 0)],  # read as if that were all
     "index jsonl": [("EIO", r"openat", 1)],  # a traceback
     "add-parts into": [("kill", r"rmdir e/\.feedmill-work", 0)],  # the empty folder stayed

@@ -18,6 +18,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     gc.collect()
     monkeypatch.setattr(offsets, "_maps", type(offsets._maps)())
     monkeypatch.setattr(offsets, "file_limit", lambda: 8)
+    monkeypatch.setattr(offsets, "_SMALL", 0)
     return 4
 
 

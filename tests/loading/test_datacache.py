@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from feedmill.storage.cache.settings import DataCache
 from feedmill.storage.fetching.fetch import fetcher
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
+from helpers.durations import slow_but
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +71,20 @@ def total(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.tar"))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("shuffle", ["block", "global", "none"])
-@pytest.mark.parametrize("unit", ["auto", "block", "shard"])
+@pytest.mark.parametrize(
+    ("unit", "shuffle", "workers"),
+    slow_but(  # each pair of two of them
+        product(["auto", "block", "shard"], ["block", "global", "none"], [0, 2]),
+        *(
+            ("auto", "block", 0),
+            ("auto", "global", 2),
+            ("auto", "none", 0),
+            ("block", "block", 2),
+            ("block", "none", 2),
+        ),
+        *(("block", "global", 0), ("shard", "block", 0), ("shard", "global", 2), ("shard", "none", 0)),
+    ),
+)
 def test_each_byte_is_fetched_once_however_often_it_is_read(server, folder, tmp_path, workers, shuffle, unit):
     cache = DataCache(1 << 30, tmp_path / "cache", unit)
     options = {"batch_size": 48, "workers": workers}

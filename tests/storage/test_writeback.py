@@ -16,7 +16,7 @@ from feedmill.tokens.outputs import plan_outputs, write_documents
 
 def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(writeback, "_start", lambda _, offset, size: asked.append((offset, size)))
+    monkeypatch.setattr(writeback, "start_writing", lambda _, offset, size: asked.append((offset, size)))
     monkeypatch.setattr(writeback, "STEP", 100)
     with WriteBehind(tmp_path / "x", "w") as f:
         for size in (60, 60, 99, 1, 250, 30):
@@ -44,7 +44,7 @@ def test_a_large_file_is_what_was_written(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
 def test_tokens_are_stored_while_they_are_written(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(writeback, "_start", lambda _, offset, size: asked.append(size))
+    monkeypatch.setattr(writeback, "start_writing", lambda _, offset, size: asked.append(size))
     monkeypatch.setattr(writeback, "STEP", 1 << 16)
     options: dict[str, Any] = {"vocab_size": 60000, "base_vocab_size": 60000, "largest": 0, "token_size": None}
     (out,) = plan_outputs(str(tmp_path / "x"), [format], **options)

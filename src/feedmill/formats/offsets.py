@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""
 
-_SMALL, _LARGE = 4 << 10, 1 << 20
-"""Sizes in bytes. An index up to the first, a page, is read: that takes the same memory, and a tenth of the time.
+_SMALL, _LARGE = 512, 1 << 20
+"""Sizes in bytes. An index up to the first is read, which takes less time and memory than to map a page.
 One above the second is mapped even if few file descriptors are available."""
 
 Int64s = npt.NDArray[np.int64]

@@ -88,7 +88,8 @@ def transformers(row: PackedRow, _: Any) -> dict[str, Any]:
     """Return what models of transformers take: tensors [1, T], positions [1, T] or [4, 1, T], no attention mask.
 
     ``use_cache`` is False because models that make a cache, as most do by default, look for no samples in a row: with
-    SDPA and eager attention, tokens would attend to those of earlier samples.
+    SDPA and eager attention, tokens would attend to those of earlier samples. See
+    `findings/transformers_packed_rows_and_caches.sh`.
     """
     ends = _tensor(row.ends)
     longest = int(np.diff(row.ends).max())

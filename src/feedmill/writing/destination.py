@@ -86,15 +86,16 @@ class Destination:
                     old = self._replaceable()
                     replaced = [*_of_dataset(old), *self.beside] if old or staged else []
                     self.work.note(replaced=replaced, staged=staged)
-                if not append:
-                    self._replace()
+                published = not append and self._replace()
                 self.done = self.work.finished(self.store) if self.work.resumed else {}
                 if append:
                     self._grow()
             if self.store is self.home and is_alone():  # otherwise other parts of this job may be writing
                 tars = set(_tars(self.home))
                 left = left_shards(self.home, self.work.noted) if self.work.resumed else ()
-                own = {*self.done, *self._indexed(), *left}
+                # A run that was killed when it had published its shards may have deleted the record of them.
+                there = energon.read_info(self.home) if published else ()
+                own = {*self.done, *self._indexed(), *left, *there}
                 self._others = tars - (own - {shard.path for shard in self.base})
         except BaseException:
             self.work.abandon(keep=bool(self.work.noted.get("replaced")))
@@ -176,11 +177,16 @@ class Destination:
     def _prepared(self) -> bool:
         return self.home.exists(energon.INFO) or self.home.exists(energon.INFO_YAML)
 
-    def _replace(self) -> None:
-        """Delete the replaced dataset. If new shards are staged, use their folder or finish publishing instead."""
-        if not self.work.roll_forward():  # otherwise it is now published
-            self.store = self.work.outputs
-            self.work.clear_away()
+    def _replace(self) -> bool:
+        """Delete the replaced dataset. If new shards are staged, use their folder or finish publishing instead.
+
+        Return whether this job's dataset is published.
+        """
+        if self.work.roll_forward():
+            return True
+        self.store = self.work.outputs
+        self.work.clear_away()
+        return False
 
     def _grow(self) -> None:
         """Load the existing shards, and number new shards after them."""

@@ -377,14 +377,40 @@ def test_a_task_reads_only_the_keys_of_its_range(folder: Path, monkeypatch: pyte
     of = join.read_ordered
 
     def counted(*arguments: Any) -> Any:
-        columns, documents = of(*arguments)
+        columns, documents, digests = of(*arguments)
         assert len(columns) == 1 + arguments[1] > 2
         read.extend(map(len, columns))
-        return columns, documents
+        return columns, documents, digests
 
     monkeypatch.setattr(join, "read_ordered", counted)
     report = find()
     assert sum(read) == (report.documents - report.empty) * chosen_bands(0.8)[0] and max(read) < 20
+
+
+def test_copies_are_found_without_their_signatures(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task whose documents are alike, or copies, reads no segment: all of them have some of its documents."""
+    texts = [" ".join(f"w{number}x{word}" for word in range(12)) for number in range(60)]
+    write_documents(folder, split([*texts, *texts[::2]], 3))
+    monkeypatch.setattr(join, "RANGE", 20)
+    monkeypatch.setattr(keys, "GROUP", 27)
+    compare = adding._compare
+
+    def compared(*arguments: Any) -> Any:
+        with monkeypatch.context() as patched:
+            for name in ("digests", "columns", "sizes", "sets"):
+                patched.setattr(join.View, name, _none_of(getattr(join.View, name)))
+            return compare(*arguments)
+
+    monkeypatch.setattr(adding, "_compare", compared)
+    assert find().duplicates == 30
+
+
+def _none_of(read: Any) -> Any:
+    def reads_none(view: Any, numbers: Any, *arguments: Any) -> Any:
+        assert not len(numbers)
+        return read(view, numbers, *arguments)
+
+    return reads_none
 
 
 @pytest.mark.parametrize("removal", ["covered", "connected"])

@@ -26,7 +26,7 @@ from feedmill.kernels.hashing import near_pairs
 from feedmill.kernels.hashing.near_pairs import LEAST, MOST, PAIRS
 
 RANGE = 1 << 20
-"""Approximate number of documents in a range of keys, in a task with full room. Each takes 80 bytes."""
+"""Approximate number of documents in a range of keys, in a task with full room. Each takes 100 bytes."""
 ROOM = 2 << 20
 """Number of pairs in memory, in a task with full room. A pair takes 32 bytes, and a document the keys of all bands."""
 HELD = 4 << 20
@@ -99,13 +99,14 @@ def join(task: JoinTask) -> Joined:
         candidates, left_out = done["counts"].tolist()
         return Joined(candidates, left_out, len(done["edges"]))
     first = view.plan["first"]
-    keys, numbers = _column(view, task, first)
+    keys, numbers, digests = _column(view, task, first)
     old_keys, old_numbers, left_out = _matches(view, task, keys)
-    shared, documents = _shared(old_keys, keys, old_numbers, numbers)
+    alike = _shared((old_keys, old_numbers, view.digests(old_numbers)), (keys, numbers, digests))
+    del digests
     none, candidates = np.empty((0, 2), np.int64), 0
     edges, copies = [none], [none]
     order = order_of(view, task.keep) if task.removal == COVERED else Order(first)
-    for members, pairs, equal, more in _candidates(view, task, shared, documents, order):
+    for members, pairs, equal, more in _candidates(view, task, *alike, order):
         if task.removal == CONNECTED:
             edges.append(members[_connected(view, members, pairs, task.threshold)])
         else:
@@ -140,26 +141,26 @@ def again(view: View, task: JoinTask, documents: Ints, order: Order) -> Iterator
     own = np.arange(int(sizes.sum())) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
     keys, numbers = keys[own], arrays["documents"][own].astype(np.int64) + first
     old_keys, old_numbers, _ = _matches(view, task, keys)
-    shared, members = _shared(old_keys, keys, old_numbers, numbers)
-    for chunk, pairs, equal, _ in _candidates(view, task, shared, members, order):
+    alike = _shared((old_keys, old_numbers, view.digests(old_numbers)), (keys, numbers, view.digests(numbers)))
+    for chunk, pairs, equal, _ in _candidates(view, task, *alike, order):
         yield chunk, pairs, equal
 
 
 def _candidates(
-    view: View, task: JoinTask, keys: Words, documents: Ints, order: Order
+    view: View, task: JoinTask, keys: Words, documents: Ints, digests: Words, order: Order
 ) -> Iterator[tuple[Ints, Ints, Flags, int]]:
     """Yield documents, pairs of indices into them, whether the two are equal, and how many pairs are left out."""
     # A pair takes 32 bytes, and a document its keys of the bands before, its digest, and numbers.
     for low, high in _chunks(keys, sized(ROOM, view.room), (task.band + 4) / 4):
         go_on()
-        members = documents[low:high]
+        members, sets = documents[low:high], digests[low:high]
         if order.ranks is not None:
-            members = members[np.lexsort((order.places(members), keys[low:high]))]
-        digests = view.digests(members)
-        columns = _columns(view, task.band, keys[low:high], members, digests)
-        pairs, more = near_pairs.candidates(keys[low:high], members >= view.plan["first"], digests, columns)
+            placed = np.lexsort((order.places(members), keys[low:high]))
+            members, sets = members[placed], sets[placed]
+        columns = _columns(view, task.band, keys[low:high], members, sets)
+        pairs, more = near_pairs.candidates(keys[low:high], members >= view.plan["first"], sets, columns)
         del columns
-        yield members, pairs, digests[pairs[:, 0]] == digests[pairs[:, 1]], more
+        yield members, pairs, sets[pairs[:, 0]] == sets[pairs[:, 1]], more
 
 
 def _columns(view: View, bands: int, keys: Words, members: Ints, digests: Words) -> Words:
@@ -184,20 +185,24 @@ def removed_before(view: View, documents: Ints) -> Flags:
     return removed
 
 
-def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints]:
-    """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number."""
+def _column(view: View, task: JoinTask, first: int) -> tuple[Words, Ints, Words]:
+    """Return the sorted keys of the new documents in this range, and the documents, ordered by key and number.
+
+    The third result is the digests of the documents' sets.
+    """
     if task.files:
-        keys, numbers = read_ordered(view, task.files, task.band, task.part)
+        keys, numbers, digests = read_ordered(view, task.files, task.band, task.part)
     else:
-        keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+        keys, numbers, digests = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for begin, arrays in view.segments(first):
             column = arrays["keys"][task.band]
             chosen = np.flatnonzero(column)
             keys.append(column[chosen])
             numbers.append(chosen + begin)
-    all_keys, all_numbers = np.concatenate(keys), np.concatenate(numbers)
+            digests.append(arrays["digests"][chosen])
+    all_keys = np.concatenate(keys)
     order = np.argsort(all_keys, kind="stable")
-    return all_keys[order], all_numbers[order]
+    return all_keys[order], np.concatenate(numbers)[order], np.concatenate(digests)[order]
 
 
 def _matches(view: View, task: JoinTask, keys: Words) -> tuple[Words, Ints, int]:
@@ -228,17 +233,22 @@ def _matches(view: View, task: JoinTask, keys: Words) -> tuple[Words, Ints, int]
     return np.concatenate(found_keys), np.concatenate(found), left_out
 
 
-def _shared(old_keys: Words, keys: Words, old_numbers: Ints, numbers: Ints) -> tuple[Words, Ints]:
-    """Return the documents that share their key with another, sorted by key: for equal keys, old ones first."""
-    if len(old_keys):
-        keys, numbers = np.concatenate([old_keys, keys]), np.concatenate([old_numbers, numbers])
+def _shared(old: tuple[Words, Ints, Words], new: tuple[Words, Ints, Words]) -> tuple[Words, Ints, Words]:
+    """Return the documents that share their key with another, sorted by key: for equal keys, old ones first.
+
+    Args:
+        old, new: keys, documents, and the digests of their sets. Those of new documents are sorted by key.
+    """
+    keys, numbers, digests = new
+    if len(old[0]):
+        keys, numbers, digests = (np.concatenate(both) for both in zip(old, new, strict=True))
         order = np.argsort(keys, kind="stable")
-        keys, numbers = keys[order], numbers[order]
+        keys, numbers, digests = keys[order], numbers[order], digests[order]
     same = keys[1:] == keys[:-1]
     several = np.zeros(len(keys), np.bool_)
     several[1:] |= same
     several[:-1] |= same
-    return keys[several], numbers[several]
+    return keys[several], numbers[several], digests[several]
 
 
 def _chunks(keys: Words, most: int, each: float) -> Iterator[tuple[int, int]]:
@@ -304,7 +314,8 @@ def _batches(
 
     Pairs with a document that is covered by then are left out.
     """
-    sizes = view.sizes(numbers)
+    own, sizes = np.unique(pairs), np.zeros(len(numbers), np.int64)
+    sizes[own] = view.sizes(numbers[own])
     todo = [pairs[at : at + BATCH] for at in range(0, len(pairs), BATCH)][::-1]
     while todo:
         batch = todo.pop()

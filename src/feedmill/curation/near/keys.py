@@ -1,5 +1,8 @@
 """Order the keys of the documents of a dump by band and range, so that a join task reads only its own; and by length.
 
+The digests of the documents' sets lie beside the keys. The documents of a range are in all segments: to look them up
+there, each of the tasks, whose number grows with the documents, would read all segments.
+
 These are stages of their own, the first for dumps with more than one range: only when all files are read are the ranges
 and lengths known.
 """
@@ -47,7 +50,7 @@ class KeysTask:
 
 def key_name(folder: str, band: int, number: int) -> str:
     """Return the path of a file of keys."""
-    return f"{folder}/{WORK}/keys-{band:02d}-{number:05d}"
+    return f"{folder}/{WORK}/ordered-{band:02d}-{number:05d}"
 
 
 def groups(view: View) -> list[tuple[int, int]]:
@@ -65,15 +68,19 @@ def groups(view: View) -> list[tuple[int, int]]:
 def order_keys(task: KeysTask) -> int:
     """Write the keys of some segments, ordered by range, for each band, unless an earlier run did. Return their number.
 
-    The array file of a band has ``keys`` uint64[k], ``documents`` uint32[k], relative to the dump's first, and
-    ``starts`` int64[ranges + 1]: the first of each range. Within a range, they are in the order of the documents.
+    The array file of a band has ``keys`` uint64[k], ``documents`` uint32[k], relative to the dump's first, their
+    ``digests`` uint64[k], and ``starts`` int64[ranges + 1]: the first of each range. Within a range, they are in the
+    order of the documents.
     """
     view = open_view(task.folder, task.dumps, task.last, task.room)
     first, bounds, count = view.plan["first"], np.array(task.bounds, np.uint64), 0
+    digests = None
     for band in range(task.bands):
         path = key_name(task.last, band, task.number)
         if not view.store.exists(path):
             go_on()
+            if digests is None:
+                digests = np.concatenate([_longs(view, n)["digests"] for n in range(task.low, task.high)])
             column = np.concatenate([_longs(view, n)["keys"][band] for n in range(task.low, task.high)])
             used = np.flatnonzero(column)
             column = column[used]
@@ -81,8 +88,10 @@ def order_keys(task: KeysTask) -> int:
             order = np.argsort(ranges, kind="stable")
             starts = np.zeros(len(bounds) + 1, np.int64)
             np.cumsum(np.bincount(ranges, minlength=len(bounds)), out=starts[1:])
-            documents = (used[order] + (int(view.firsts[task.low]) - first)).astype(np.uint32)
-            write_arrays(view.store, path, {"keys": column[order], "documents": documents, "starts": starts})
+            used = used[order]
+            documents = (used + (int(view.firsts[task.low]) - first)).astype(np.uint32)
+            arrays = {"keys": column[order], "documents": documents, "digests": digests[used], "starts": starts}
+            write_arrays(view.store, path, arrays)
         count += len(read_arrays(view.store, path)["keys"])
     return count
 
@@ -92,15 +101,18 @@ def _longs(view: View, number: int) -> Arrays:
     return view.segment(number, 8 * view.rows(number))
 
 
-def read_ordered(view: View, files: int, band: int, part: int) -> tuple[Sequence[Words], Sequence[Ints]]:
-    """Return the keys of a range of a band from all files, and their documents."""
-    keys, documents = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
+def read_ordered(
+    view: View, files: int, band: int, part: int
+) -> tuple[Sequence[Words], Sequence[Ints], Sequence[Words]]:
+    """Return the keys of a range of a band from all files, their documents, and the digests of these."""
+    keys, documents, digests = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for number in range(files):
         arrays = read_arrays(view.store, key_name(view.plan["folder"], band, number))
         own = slice(*arrays["starts"][part : part + 2].tolist())
         keys.append(arrays["keys"][own].copy())  # so that the file is not mapped any more
         documents.append(arrays["documents"][own].astype(np.int64) + view.plan["first"])
-    return keys, documents
+        digests.append(arrays["digests"][own].copy())
+    return keys, documents, digests
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -59,13 +59,33 @@ class Columns:
         columns = [self._at(name, column, numbers) for name, column in zip(names, table.columns, strict=True)]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    def singly(self, table: Any) -> list[tuple[str, Any, Any]]:
+        """Return the names of a table's columns, the array from which `row` takes a value or None, and the columns."""
+        named = zip(table.schema.names, table.columns, strict=True)
+        return [
+            (name, chunks[0] if len(chunks := chunks_of(column)) == 1 and self._is_direct(name) else None, column)
+            for name, column in named
+        ]
+
+    def row(self, singly: Sequence[tuple[str, Any, Any]], number: int) -> dict[str, Any]:
+        """Return the one row of `rows` for a table of which `singly` was asked before."""
+        found = {}
+        for name, array, column in singly:
+            if array is not None:
+                with suppress(ValueError, OverflowError, LookupError):
+                    found[name] = array[number].as_py()
+                    continue
+            (found[name],) = self._each(name, column.slice(number, 1), _refusing)
+        return found
+
+    def _is_direct(self, name: str) -> bool:
+        return isinstance(self._reads[name], Direct)
+
     def _at(self, name: str, column: Any, numbers: Int64s) -> list[Any]:
         """Return rows of a column. Bytes and text are copied once, by their offsets."""
         chunks = chunks_of(column)
-        if len(chunks) == 1 and isinstance(self._reads[name], Direct):
+        if len(chunks) == 1 and self._is_direct(name):
             with suppress(ValueError, OverflowError, LookupError):  # such as text that is not UTF-8: see below
-                if len(numbers) == 1:  # without an array of one row in between
-                    return [chunks[0][int(numbers[0])].as_py()]
                 if (found := items_at(chunks[0], numbers)) is not None:
                     return found
         return self._each(name, take(column, numbers), _refusing)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -61,6 +61,14 @@ class OpenFiles(list[ColumnFile]):
     """
 
     remarks: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block in memory, and its columns as `Columns.row` takes them, once a single row was read."""
+
+    table: Any
+    singly: list[tuple[str, Any, Any]] | None = None
 
 
 class TableDataset(RowsDataset):
@@ -133,8 +141,7 @@ class TableDataset(RowsDataset):
 
     def _block_rows(self, file: int, number: int, stored: Int64s) -> list[dict[str, Any]]:
         """Return the values of rows of one block by their numbers in the file, int64[n]. Raises `DataError`."""
-        columns = self._columns[file]
-        table = self._blocks.get((file, number), partial(columns.read, number))
+        columns, table = self._columns[file], self._block(file, number).table
         first = int(columns.ends[number - 1]) if number else 0
         rows = self._reader(file, table.schema).rows(table, stored - first)
         if len(rows) != len(stored):
@@ -142,6 +149,27 @@ class TableDataset(RowsDataset):
             error = ValueError(f"{len(rows)} rows of {len(stored)} could be read")
             raise damaged(where, error, offset=int(columns.extents[number, 0]), record=record)
         return rows
+
+    def _row(self, file: int, local: int) -> dict[str, Any]:
+        stored = int(self._stored(file, np.asarray([local], np.int64))[0])
+        number, at = place_of(self._columns[file].ends, stored)
+        block = self._block(file, number)
+        if at >= block.table.num_rows or type(self)._rows is not TableDataset._rows:
+            return super()._row(file, local)  # damaged, or the rows of a format with files of its own
+        reader = self._readers.get(file) or self._reader(file, block.table.schema)
+        if block.singly is None:
+            block.singly = reader.singly(block.table)
+        row = reader.row(block.singly, at)
+        if self.key_column is not None:
+            row.pop(self.key_column, None)
+        return row
+
+    def _block(self, file: int, number: int) -> _Block:
+        def read() -> tuple[_Block, int]:
+            table, size = self._columns[file].read(number)
+            return _Block(table), size
+
+        return cast(_Block, self._blocks.get((file, number), read))
 
     def _reader(self, file: int, schema: Any) -> Columns:
         """Return the readers of a file's columns. Raises `DataError`."""
@@ -186,7 +214,7 @@ class TableDataset(RowsDataset):
             blocks = np.searchsorted(columns.ends, stored, side="right")
             for run in np.split(np.arange(len(stored)), np.flatnonzero(np.diff(blocks)) + 1):
                 block = int(blocks[run[0]])
-                table = self._blocks.get((number, block), partial(columns.read, block))
+                table = self._block(number, block).table
                 first = int(columns.ends[block - 1]) if block else 0
                 piece = take_rows(table, stored[run] - first)
                 if not piece.schema.equals(self.schema):  # of a format whose files are opened one by one, as LeRobot's
