@@ -73,7 +73,7 @@ logger = logging.getLogger("feedmill")
 FOLDER = "lengths"
 PART = 1 << 14
 """Samples of one part."""
-_VERSION = 1
+_VERSION = 2
 _AT_ONCE = 256
 _NAMED = 5
 """Samples that the report names for each reason."""
@@ -378,7 +378,7 @@ class _Texts:
         self.identity = self.settings = f"text {self._part}"
         if options.text is None:
             name = None if options.chat_template is None else os.path.abspath(options.chat_template)
-            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
+            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args, media=True)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
             self.settings = f"messages {self._part} {replace(spec, today=None)}"
@@ -415,7 +415,7 @@ class _Texts:
     def _rows(self, numbers: Sequence[int]) -> Iterator[tuple[bytes | None, str]]:
         for sample in self._dataset.read_raw(numbers):
             if self._part not in sample:
-                yield None, f"the sample has no part {self._part!r}"
+                yield None, f"the sample has no part {self._part!r} (only {', '.join(sample)})"
                 continue
             row = bytes(sample.raw(self._part))
             # A part may be the list of messages itself.
