@@ -396,6 +396,28 @@ def test_a_plan_finds_lengths_without_a_table_of_media(
     assert again() == 0
 
 
+def test_a_template_of_the_tokenizer_by_its_name(tmp_path: Path) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), Path(processor(tmp_path / "p"))
+    others = place / "additional_chat_templates"
+    others.mkdir()
+    (others / "long.jinja").write_text(TEMPLATE + "more")
+    plain, options = fm.lengths(data, processor=place, progress=False), {"progress": False, "chat_template": "long"}
+    named = fm.lengths(data, processor=place, **options)
+    assert (named.lengths - plain.lengths)[:4].tolist() == [4] * 4
+    assert fm.open(data).lengths_by(place, **options).lengths[0] == named.lengths[0]
+    (others / "long.jinja").write_text(TEMPLATE + "more and more")
+    assert fm.open(data).lengths_by(place, **options).lengths[0] > named.lengths[0]
+
+
+def test_the_split_is_that_of_recipes(tmp_path: Path) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
+    report = fm.lengths(data, processor=place, progress=False)
+    assert report.split == "train" == fm.lengths(data, processor=place, split="train", progress=False).split
+    assert fm.lengths(data, processor=place, split="train", progress=False).reused == report.samples
+    with pytest.raises(fm.NotFound, match="nosuch"):
+        fm.lengths(data, processor=place, split="nosuch", progress=False)
+
+
 def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:
     data, place = dataset(tmp_path / "data", MEMBERS), Path(processor(tmp_path / "p"))
     before = fm.open(data).lengths_by(place, progress=False)

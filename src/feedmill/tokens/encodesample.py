@@ -127,7 +127,9 @@ class SampleEncoder:
         self._options = dict(processor_args or {})
         own = self.real.tokenizer_folder()
         try:
-            tokenizer = tokenizer_of(self.real.folder if own is None else own.name)
+            folder = self.real.folder if own is None else own.name
+            assert folder is not None
+            tokenizer = tokenizer_of(folder)
             bos = special_tokens(tokenizer.path.parent).get("bos_token")
             self._bos = bos if text is None and isinstance(bos, str) and bos else None
             name = None if chat_template is None else os.fspath(chat_template)
@@ -397,7 +399,7 @@ class RopePositions:
 
     def __call__(self, made: Mapping[str, Any]) -> Int64s:
         """Return the positions of one sample, int64[3, n], from what the processor made. Raises `DataError`."""
-        model = self.model.__new__(self.model)
+        model: Any = object.__new__(self.model)
         vision = getattr(self.config, "vision_config", None)
         for name, value in {
             "config": self.config,
