@@ -382,7 +382,7 @@ class _Texts:
         self._reader: ChatReader | None = None
         self.identity = self.settings = f"text {self._part}"
         if options.text is None:
-name = None if options.chat_template is None else os.fspath(options.chat_template)
+            name = None if options.chat_template is None else os.fspath(options.chat_template)
             if name is not None and os.path.exists(name):  # else the name of one of the tokenizer's templates
                 name = os.path.abspath(name)
             spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args, media=True)
