@@ -462,7 +462,7 @@ def _no_part(sample: Any, name: str) -> DataError:
     fields = list(sample) if isinstance(sample, Sample | Mapping) else list(named_fields(sample) or ())
     shown = ", ".join(each for each in fields if not each.startswith("__")) or "none"
     if isinstance(sample, Sample | Mapping):
-        return _bad(f"the sample has no part {name!r} (only {shown})", "missing-field")
+        return _bad(f"the sample has no part {name!r} (it has: {shown})", "missing-field")
     return DataError(
         f"the sample is {type(sample).__name__} with the fields {shown}, without the part {name!r}",
         kind="missing-field",

@@ -412,8 +412,9 @@ class _Texts:
                     fix="Write each side to a sample of its own.",
                 )
             return form
+        parts = "" if not len(self._dataset) else f" (the first has {', '.join(self._dataset.read_raw([0])[0])})"
         raise ConfigError(
-            f"no conversation in part {self._part!r} of the first samples: {why}",
+            f"no conversation in part {self._part!r} of the first samples: {why}{parts}",
             file=self._dataset.url,
             kind="bad-document",
             fix="Name the part with --messages, or a part of plain text with --text.",
@@ -422,7 +423,7 @@ class _Texts:
     def _rows(self, numbers: Sequence[int]) -> Iterator[tuple[bytes | None, str]]:
         for sample in self._dataset.read_raw(numbers):
             if self._part not in sample:
-                yield None, f"the sample has no part {self._part!r} (only {', '.join(sample)})"
+                yield None, f"the sample has no part {self._part!r}"
                 continue
             row = bytes(sample.raw(self._part))
             # A part may be the list of messages itself.

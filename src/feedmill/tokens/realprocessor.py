@@ -66,7 +66,8 @@ class RealProcessor:
                 f"transformers cannot load the processor ({_short(error)})",
                 file=folder,
                 kind="bad-processor",
-                fix="Install what it asks for, such as torchvision: pip install transformers torch torchvision.",
+                fix="Give the folder of a checkpoint with its processor, and install what this asks for, such as"
+                " torchvision: pip install transformers torch torchvision.",
             ) from None
 
     @property
