@@ -74,7 +74,7 @@ logger = logging.getLogger("feedmill")
 FOLDER = "lengths"
 PART = 1 << 14
 """Samples of one part."""
-_VERSION = 1
+_VERSION = 2
 _AT_ONCE = 256
 _NAMED = 5
 """Samples that the report names for each reason."""
@@ -385,7 +385,7 @@ class _Texts:
             name = None if options.chat_template is None else os.fspath(options.chat_template)
             if name is not None and os.path.exists(name):  # else the name of one of the tokenizer's templates
                 name = os.path.abspath(name)
-            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
+            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args, media=True)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
             self.settings = f"messages {self._part} {replace(spec, today=None)}"
@@ -412,8 +412,9 @@ class _Texts:
                     fix="Write each side to a sample of its own.",
                 )
             return form
+        parts = "" if not len(self._dataset) else f" (the first has {', '.join(self._dataset.read_raw([0])[0])})"
         raise ConfigError(
-            f"no conversation in part {self._part!r} of the first samples: {why}",
+            f"no conversation in part {self._part!r} of the first samples: {why}{parts}",
             file=self._dataset.url,
             kind="bad-document",
             fix="Name the part with --messages, or a part of plain text with --text.",
