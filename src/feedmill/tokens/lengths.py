@@ -63,7 +63,7 @@ from feedmill.storage.folders import cache_folder
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
-from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
+from feedmill.tokens.chat.reader import OTHER_TEMPLATES, ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
 from feedmill.tokens.tokenizer import Tokenizer
@@ -233,7 +233,8 @@ def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
     if version is None or options.measure or not folder.is_dir():
         return None
     rules = read_rules(os.fspath(folder), options.processor_args)
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".jinja") and path.is_file())
+    inside = [*folder.iterdir(), *(folder / OTHER_TEMPLATES).glob("*")]
+    files = sorted(path for path in inside if path.suffix in (".json", ".jinja") and path.is_file())
     if options.chat_template is not None and Path(options.chat_template).is_file():
         files.append(Path(options.chat_template))
     digest, dated = xxhash.xxh3_128(), False
@@ -377,7 +378,8 @@ class _Texts:
         self._reader: ChatReader | None = None
         self.identity = self.settings = f"text {self._part}"
         if options.text is None:
-            name = None if options.chat_template is None else os.path.abspath(options.chat_template)
+            given = None if options.chat_template is None else os.fspath(options.chat_template)
+            name = os.path.abspath(given) if given is not None and os.path.isfile(given) else given
             spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
@@ -391,6 +393,7 @@ class _Texts:
                 if row is None:
                     raise BadDocument(reason)
                 content = load_json(row)
+                content = {"messages": content} if isinstance(content, list) else content
                 if not isinstance(content, dict):
                     raise BadDocument("it is no object with a conversation")
                 form = form_of(content)

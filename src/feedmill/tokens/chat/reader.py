@@ -263,7 +263,7 @@ class Conversations:
             raise BadDocument(f"the chat template failed ({type(error).__name__}: {str(error)[:200]})") from None
 
 
-_FILE, _OTHERS, _JSON = "chat_template.jinja", "additional_chat_templates", "chat_template.json"
+_FILE, OTHER_TEMPLATES, _JSON = "chat_template.jinja", "additional_chat_templates", "chat_template.json"
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT, TOOLS = "default", "tool_use"
 
@@ -344,8 +344,8 @@ def _named(folder: Path) -> tuple[dict[str, str], str]:
                 where = str(folder / name)
     if (folder / _FILE).is_file():
         names[DEFAULT], where = _text(folder / _FILE), str(folder / _FILE)
-    if (folder / _OTHERS).is_dir():
-        for path in sorted((folder / _OTHERS).glob("*.jinja")):
+    if (folder / OTHER_TEMPLATES).is_dir():
+        for path in sorted((folder / OTHER_TEMPLATES).glob("*.jinja")):
             names[path.stem] = _text(path)
             where = where or str(path)
     return names, where
