@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.samples.rows import SampleRow
+from feedmill.samples.rows import SampleRow, note_place
 from feedmill.tokens.encodesample import EncodedSample, RopePositions, SampleEncoder, document, rope_class
 from feedmill.tokens.rowlayouts import LAYOUTS, Layout, PackedRow, Place, joined
 
@@ -188,7 +188,9 @@ class RowCollator:
     def _located(self, error: DataError, row: SampleRow, number: int) -> DataError:
         """Return an error of a sample with its key and its source."""
         fix = error.fix or "Fix or exclude the sample, or pass mismatch='drop'."
-        return DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
+        located = DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
+        note_place(located, number)
+        return located
 
     def _note(self, row: SampleRow, number: int, what: str) -> None:
         """Log the first sample that is not as predicted; all are counted."""

@@ -330,6 +330,18 @@ class PackedPlan(Plan):
             for a, b in pairwise(bounds)
         ]
 
+    def unreadable(self, row: int) -> int | None:
+        """Return the place in a row of the first document that cannot be read alone; None if all can."""
+        spans, located = self.locate_spans([row])
+        for place in range(len(spans.length)):
+            own = slice(place, place + 1)
+            alone = LocatedSpans(_some(spans, np.array([place])), located[own])
+            try:
+                self._sample_rows(alone) if self.of_samples else self._columns(alone)
+            except Exception:  # a dataset may raise anything
+                return place
+        return None
+
     @property
     def _shorter(self) -> bool:
         """Return whether the last row can be shorter than the others."""
