@@ -116,7 +116,8 @@ class BatchMaker:
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default. If it has a function `of_columns`, columns -> batch,
             columns that the plan can read are passed to it; it returns None if the batch needs the samples. If it has a
-            function `row_counts`, this returns what was counted since its last call, by names of `Metrics.counts`.
+            function `row_counts`, this returns what was counted since its last call, by names of `Metrics.counts`. A
+            function `row_places` returns where the samples of this thread's last batch are in their rows.
         lists: return plain lists of samples.
         seed: seed of the generators for the transform.
         rank: rank for records of failures.
@@ -157,6 +158,7 @@ class BatchMaker:
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
         self._counts: Callable[[], dict[str, int]] = getattr(collate, "row_counts", dict)
+        self._places = None if lists else getattr(collate, "row_places", None)
         self._lists = lists
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
@@ -306,6 +308,8 @@ class BatchMaker:
             made.seconds["read"] -= made.seconds["fetch"]
         if self._label is not None:
             made.labels = self._label(made.step, located, made.substitutes)
+            if self._places is not None:
+                made.labels.placed(*self._places())
 
     def _fill_at(
         self, made: MadeBatch, activity: Activity, wanted: IntArray, located: Any, clock: list[float], read: Read | None
