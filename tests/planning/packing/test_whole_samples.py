@@ -308,3 +308,30 @@ def test_a_failure_names_the_sample_and_not_the_first_of_its_row(
     failures = [json.loads(line) for line in file.read_text().splitlines()]
     assert {(each["source"], each["index"], each["key"]) for each in failures} == {("vqa", 4, "4")}
     assert [each["position"] for each in failures] == plan.positions("vqa", 4).tolist()
+
+
+@pytest.mark.parametrize("long", ["drop", "truncate"])
+def test_the_report_counts_the_tokens_of_rows_without_what_is_dropped(long: str) -> None:
+    if long == "drop":
+        plan = blend(counted("vqa", [60, 90, 70, 30], [0, 0, 0, 9]), Tokenized("docs", [30, 200, 8]), media=4)
+    else:
+        plan = blend(Tokenized("one", [60, 5]), Tokenized("docs", [30, 200, 8]), refused="error", long=long)
+    tokens: dict[str, int] = {}
+    for row in range(len(plan)):
+        spans, located = plan.locate_spans([row])
+        for source, length in zip(located.source.tolist(), spans.length.tolist(), strict=True):
+            tokens[plan.names[source]] = tokens.get(plan.names[source], 0) + length
+    report = plan.report()
+    assert report.tokens == sum(tokens.values())
+    for source in report.sources:
+        assert source.tokens == pytest.approx(tokens[source.name], rel=0.1)
+        assert source.token_share == pytest.approx(tokens[source.name] / report.tokens, rel=0.1)
+
+
+def test_samples_without_a_length_cost_more_than_nothing() -> None:
+    """Without `pack` nothing leaves them out, so batches by budget would hold any number of them."""
+    plan = Plan.over(counted("vqa", TOKENS, MEDIA))
+    with pytest.raises(ConfigError, match=r"1 of 10 samples of 'vqa' have no length: it has no text: 1 \(5\)"):
+        Costs(plan, "tokens")
+    with pytest.raises(ConfigError, match="have no length"):
+        Costs(plan, "attention")
