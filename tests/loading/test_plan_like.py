@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.loading.plan import PlainPlan, PlanLike, PlannedByReading, ReadableAhead, completed
+from feedmill.loading.plan import PackedLike, PlainPlan, PlanLike, PlannedByReading, ReadableAhead, completed
 from feedmill.storage import LocalStore
 from helpers.fakes import FakePlan
 
@@ -56,6 +56,7 @@ def test_a_loader_asks_for_nothing_else(tokens: Path, tmp_path: Path, packed: bo
     # Dealing is planning's own: it looks whether the plan has nodes, and locates many positions at once.
     dealing = {"dealing", "node", "documents", "locate_ahead", "locate_batches", "sources"}
     known = declared(PlanLike) | declared(PlannedByReading) | {*declared(ReadableAhead), *ReadableAhead.__annotations__}
+    known |= {*PackedLike.__annotations__}
     targets = {"transform", "collate"}  # of plans of recipes with `targets`
     assert asked - dealing - targets <= known
     assert completed(recorder) is recorder and {"locate_to_read", "read_batch"} <= declared(PlanLike) & asked

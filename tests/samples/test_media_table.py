@@ -136,7 +136,7 @@ def test_without_media_metadata_there_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(fm.ConfigError, match=r"no media metadata.*Run 'feedmill prepare .*plain --media-by-extension'"):
         fm.open(str(plain)).media_table()
     (tmp_path / "rows.jsonl").write_text('{"image": "a.png"}\n')
-    with pytest.raises(fm.ConfigError, match=r"feedmill convert .*rows.jsonl SHARDS --to webdataset'.*prepare-media"):
+    with pytest.raises(fm.ConfigError, match=r"feedmill import FOLDER .*rows.jsonl SHARDS'.*prepare-media"):
         fm.open(str(tmp_path / "rows.jsonl")).media_table()
     with pytest.raises(fm.ConfigError, match="no media metadata"):
         fm.open(str(tmp_path / "rows.jsonl")).select([0]).media_table()

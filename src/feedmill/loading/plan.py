@@ -17,6 +17,7 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.sample import Source
 
 if TYPE_CHECKING:
+    from feedmill.planning.packing.options import Packing
     from feedmill.planning.packing.spans import LocatedSpans
     from feedmill.planning.resuming.resume import Allowed
     from feedmill.storage.cache.settings import DataCache
@@ -132,6 +133,20 @@ class PlannedByReading(Protocol):
 
     def use_landmark(self, state: Mapping[str, Any]) -> None:
         """Begin where the state of a loader says, so that nothing before it is read."""
+
+
+class PackedLike(Protocol):
+    """What loaders ask of plans that pack; others lack it.
+
+    Attributes:
+        of_samples: whether rows are of whole samples (`feedmill.SampleRow`), not of tokens.
+        packing: how samples or documents are packed.
+        width: tokens of a row of tokens, with the one by which targets are shifted.
+    """
+
+    of_samples: bool
+    packing: Packing
+    width: int
 
 
 def yields_rows(plan: Any) -> bool:
