@@ -128,3 +128,31 @@ def test_threads_collate_the_same(recipe: Path) -> None:
 def loader_samples(recipe: Path) -> int:
     plan: Any = fm.Recipe.load(str(recipe)).plan()
     return sum(len(row) for row in plan.read(range(12)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_labels_are_of_the_tokens_that_are_there(recipe: Path, tmp_path: Path, workers: int) -> None:
+    """Samples that are longer than predicted move those after them, and the loss of each source with them."""
+    longer = tmp_path / "longer.jinja"
+    longer.write_text("and more" + TEMPLATE)
+    (recipe.parent / "roomy.yaml").write_text(recipe.read_text().replace("multiple: 8,", "multiple: 8, headroom: 80,"))
+    plan = fm.Recipe.load(str(recipe.parent / "roomy.yaml")).plan()
+    collate = fm.collate_rows(qwen3_processor(), config=qwen3_config(), chat_template=longer, mismatch="drop")
+    loader = fm.Loader(plan, 2, rank=0, world_size=1, collate=collate, labels=True, workers=workers)
+    docs = loader.plan.names.index("docs")
+    moved = 0
+    for batch in loader:
+        ids, labels = batch["input_ids"].numpy(), loader.labels
+        sources = labels.of_tokens(256)
+        assert (sources.reshape(1, -1) >= 0).tolist() == (ids != collate.encoder.pad).tolist()
+        of_docs = ids.reshape(2, -1)[sources == docs]
+        expected = [
+            np.arange(size) for size, source in zip(labels.tokens, labels.source, strict=True) if source == docs
+        ]
+        assert of_docs.tolist() == np.concatenate([[], *expected]).tolist()
+        means = labels.mean(ids.astype(float))
+        assert "docs" not in means or means["docs"] == of_docs.mean()
+        assert labels.mean(ids[0, :-1].astype(float), batch["labels"][0, 1:] != -100).keys() <= {"docs", "vqa"}
+        moved += int((labels.tokens > 0).sum())
+    metrics = loader.metrics.snapshot()
+    assert metrics["length_misses"] > 5 and moved == metrics["row_samples"] - metrics["row_drops"]

@@ -154,6 +154,8 @@ def test_rows_without_a_hook_stay_rows(folder: Path) -> None:
     plan = fm.Recipe.load(folder / "r.yaml").plan()
     (batch,) = itertools.islice(fm.Loader(plan, 2, rank=0, world_size=1), 1)
     assert [type(row) for row in batch] == [fm.SampleRow] * 2
+    with pytest.raises(ConfigError, match=r"targets are of rows of tokens.*collate_rows"):
+        next(iter(fm.Loader(plan, 2, rank=0, world_size=1, collate=fm.with_targets)))
     with pytest.raises(ConfigError, match="buffer=8 has no use"):
         fm.Loader(plan, 2, rank=0, world_size=1, task_encoder=Task(), buffer=8)
 
@@ -203,6 +205,7 @@ def test_energon_code_gets_rows_of_the_plan(folder: Path) -> None:
         ("{processor: p/}", "{processor: p/, media: [png]}", r"no sample has media in the part 'png'.*yaml:8"),
         ("{processor: p/}", "{processor: p/, messages: txt}", r"no conversation in part 'txt'"),
         ("long: drop}", "long: split}", None),
+        ("seed: 3", "seed: 3\ntargets: {}", r"yaml:3.*'targets' is for rows of tokens.*collate_rows"),
         ("seq_len: 8192, multiple: 16, media: 4, long: drop", "seq_len: 1024", r"yaml:9.*'long: split' cannot cut"),
         ("multiple: 16", "method: concat", "'long' needs 'method: best_fit'"),
     ],

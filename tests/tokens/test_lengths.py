@@ -396,19 +396,6 @@ def test_a_plan_finds_lengths_without_a_table_of_media(
     assert again() == 0
 
 
-def test_a_template_of_the_tokenizer_by_its_name(tmp_path: Path) -> None:
-    data, place = dataset(tmp_path / "data", MEMBERS), Path(processor(tmp_path / "p"))
-    others = place / "additional_chat_templates"
-    others.mkdir()
-    (others / "long.jinja").write_text(TEMPLATE + "more")
-    plain, options = fm.lengths(data, processor=place, progress=False), {"progress": False, "chat_template": "long"}
-    named = fm.lengths(data, processor=place, **options)
-    assert (named.lengths - plain.lengths)[:4].tolist() == [4] * 4
-    assert fm.open(data).lengths_by(place, **options).lengths[0] == named.lengths[0]
-    (others / "long.jinja").write_text(TEMPLATE + "more and more")
-    assert fm.open(data).lengths_by(place, **options).lengths[0] > named.lengths[0]
-
-
 def test_the_split_is_that_of_recipes(tmp_path: Path) -> None:
     data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
     report = fm.lengths(data, processor=place, progress=False)
@@ -416,6 +403,34 @@ def test_the_split_is_that_of_recipes(tmp_path: Path) -> None:
     assert fm.lengths(data, processor=place, split="train", progress=False).reused == report.samples
     with pytest.raises(fm.NotFound, match="nosuch"):
         fm.lengths(data, processor=place, split="nosuch", progress=False)
+
+
+def test_the_templates_beside_the_first_one(tmp_path: Path) -> None:
+    """Rows with tools are rendered with another template of the folder, and each can be chosen by its name."""
+    with_tools = json.dumps({"messages": [{"role": "user", "content": "what"}], "tools": [{"type": "function"}]})
+    data = dataset(tmp_path / "data", {"a.json": talk("what"), "b.jpg": picture(64, 64), "b.json": with_tools.encode()})
+    place = Path(processor(tmp_path / "p"))
+    (place / "additional_chat_templates").mkdir()
+    tool_use = place / "additional_chat_templates" / "tool_use.jinja"
+    tool_use.write_text("{{ bos_token }}tools<image>")
+    (place / "additional_chat_templates" / "short.jinja").write_text("{{ bos_token }}short")
+    first = fm.open(data).lengths_by(place, progress=False)
+    tool_use.write_text("{{ bos_token }}tools<image>more")
+    second = fm.open(data).lengths_by(place, progress=False)
+    assert (second.lengths - first.lengths).tolist() == [0, 4]
+    named = fm.lengths(data, processor=place, chat_template="short", media=["jpg"], progress=False)
+    assert named.lengths.tolist() == [1 + len("short"), -1]
+    with pytest.raises(fm.FeedmillError, match=r"no chat template 'shor'.*'short'"):
+        fm.lengths(data, processor=place, chat_template="shor", progress=False)
+
+
+def test_parts_that_are_lists_of_messages(tmp_path: Path) -> None:
+    members: dict[str, bytes] = {}
+    for text in ("a", "bcd"):
+        members[f"{text}.jpg"] = picture(64, 64)
+        members[f"{text}.json"] = json.dumps(json.loads(talk(text, None))["messages"]).encode()
+    data = dataset(tmp_path / "data", members)
+    assert np.diff(fm.lengths(data, processor=processor(tmp_path / "p"), progress=False).lengths).tolist() == [2]
 
 
 def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +41,13 @@ from feedmill.loading.plan import PlanLike
 from feedmill.loading.watchdog import Activity, Watchdog
 from feedmill.planning.dealing.grid import Step, Steps
 from feedmill.planning.nodes.base import Located
+from feedmill.samples.rows import place_of
 from feedmill.storage.fetching.fetch import waited
 
 if TYPE_CHECKING:
     from feedmill.loading.labels import Labels
     from feedmill.loading.step_reader import StepReader
+    from feedmill.planning.packing.packed import PackedPlan
 
 logger = logging.getLogger("feedmill")
 
@@ -114,7 +116,8 @@ class BatchMaker:
         transform: ``transform(sample)`` or ``transform(sample, rng)``, or None.
         collate: list of samples -> batch, or None for the default. If it has a function `of_columns`, columns -> batch,
             columns that the plan can read are passed to it; it returns None if the batch needs the samples. If it has a
-            function `row_counts`, this returns what was counted since its last call, by names of `Metrics.counts`.
+            function `row_counts`, this returns what was counted since its last call, by names of `Metrics.counts`. A
+            function `row_places` returns where the samples of this thread's last batch are in their rows.
         lists: return plain lists of samples.
         seed: seed of the generators for the transform.
         rank: rank for records of failures.
@@ -155,6 +158,7 @@ class BatchMaker:
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
         self._counts: Callable[[], dict[str, int]] = getattr(collate, "row_counts", dict)
+        self._places = None if lists else getattr(collate, "row_places", None)
         self._lists = lists
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
@@ -304,6 +308,8 @@ class BatchMaker:
             made.seconds["read"] -= made.seconds["fetch"]
         if self._label is not None:
             made.labels = self._label(made.step, located, made.substitutes)
+            if self._places is not None:
+                made.labels.placed(*self._places())
 
     def _fill_at(
         self, made: MadeBatch, activity: Activity, wanted: IntArray, located: Any, clock: list[float], read: Read | None
@@ -437,13 +443,14 @@ class BatchMaker:
             made.skipped += 1
             substitute = self._substitute(position, errors)
         except Unusable as unusable:
-            error = why = unusable.as_error(self._where(position))
+            found = self._sample_of(unusable, position)
+            error = why = unusable.as_error(self._where(position, found))
             if not isinstance(unusable.error, FeedmillError):  # of user code, which got the row
                 note_row(error, self._plan, position)
             if not self._substitutes or isinstance(unusable.error, MISTAKES):
                 raise error from unusable.error
             substitute = self._substitute(position, errors)
-            failure = self._failure(unusable, position, made.step.number, substitute and substitute[1])
+            failure = self._failure(unusable, position, found, made.step.number, substitute and substitute[1])
             made.troubles.append((failure, error))
         if substitute is None:
             last = errors[-1] if errors else None
@@ -488,11 +495,28 @@ class BatchMaker:
         except Exception as error:
             raise Unusable(stage, sample, error) from error
 
-    def _failure(self, unusable: Unusable, position: int, step: int, substitute: int | None) -> Failure:
-        located = self._plan.locate(np.array([position], np.int64))
-        number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+    def _sample_of(self, unusable: Unusable, position: int) -> tuple[int, int, int] | None:
+        """Return source, number and epoch of the sample that failed; None if it is unknown which one of a row."""
+        if not hasattr(self._plan, "locate_spans"):
+            located, place = self._plan.locate(np.array([position], np.int64)), 0
+        else:
+            packed = cast("PackedPlan", self._plan)
+            located = packed.locate_spans([position]).located
+            known = (
+                packed.unreadable(position) if unusable.stage == "read" else place_of(unusable.error, unusable.sample)
+            )
+            if known is None and len(located.source) > 1:
+                return None
+            place = known or 0
+            unusable.place = place
+        return int(located.source[place]), int(located.index[place]), int(located.epoch[place])
+
+    def _failure(
+        self, unusable: Unusable, position: int, found: tuple[int, int, int] | None, step: int, substitute: int | None
+    ) -> Failure:
+        number, index, epoch = found or self._located(position)
         names = self._plan.names
-        error, source = unusable.error, source_of(unusable.sample)
+        error, source = unusable.error, source_of(unusable.failed)
         if source is None:
             with contextlib.suppress(Exception):  # the location of an unreadable sample may be unknown too
                 source = self._plan.locate_sample(number, index)
@@ -515,11 +539,16 @@ class BatchMaker:
             sample=unusable.sample,
         )
 
-    def _where(self, position: int) -> str:
+    def _located(self, position: int) -> tuple[int, int, int]:
+        """Return source, sample number and epoch of a position; in a plan of rows, those of the first document."""
         located = self._plan.locate(np.array([position], dtype=np.int64))
-        number, index, epoch = int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+        return int(located.source[0]), int(located.index[0]), int(located.epoch[0])
+
+    def _where(self, position: int, found: tuple[int, int, int] | None = None) -> str:
+        number, index, epoch = found or self._located(position)
         source = repr(self._plan.names[number]) if self._plan.names else number
-        return f"position {position} (source {source}, sample {index}, epoch {epoch})"
+        row = "in a row that begins with " if found is None and hasattr(self._plan, "locate_spans") else ""
+        return f"position {position} ({row}source {source}, sample {index}, epoch {epoch})"
 
 
 def _apart(values: Any, cuts: Sequence[int]) -> bool:

@@ -30,6 +30,7 @@ from feedmill.loading.cachepool import NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
 from feedmill.loading.generators import named_rng, takes_rng
+from feedmill.samples.rows import note_place
 
 if TYPE_CHECKING:
     from feedmill.loading.cachepool import CachePool
@@ -320,7 +321,14 @@ class PreparedRows(Prepared):
 
     def __call__(self, row: Any, rng: np.random.Generator = _NONE) -> Any:
         run = super().__call__
-        encoded = replace(row, samples=[run(sample, rng) for sample in row.samples])
+        samples = []
+        for number, sample in enumerate(row.samples):
+            try:
+                samples.append(run(sample, rng))
+            except Exception as error:
+                note_place(error, number)
+                raise
+        encoded = replace(row, samples=samples)
         return with_rng(self.encoder.pack_selected_samples)(encoded, rng) if self.encoder.overrides(_PACK) else encoded
 
     def _listed(self) -> Iterator[Callable[..., Any]]:

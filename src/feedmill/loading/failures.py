@@ -21,6 +21,7 @@ from feedmill.formats.sample import Sample, Source
 from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.samples.rows import SampleRow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,10 +270,19 @@ class Unusable(Exception):
     def __init__(self, stage: str, sample: Any, error: Exception) -> None:
         super().__init__(stage)
         self.stage, self.sample, self.error = stage, sample, error
+        self.place: int | None = None
+        """Which sample of a row failed, if `sample` is a row."""
+
+    @property
+    def failed(self) -> Any:
+        """Return the sample that failed, also of a row; None if it is unknown which one, or it was not read."""
+        if not isinstance(self.sample, SampleRow):
+            return self.sample
+        return None if self.place is None else self.sample[self.place]
 
     def as_error(self, where: str) -> FeedmillError:
         """Return the error to raise, with the location `where` of the sample."""
-        located = as_error(self.error, self.stage, where, f"the sample at {where}", self.sample)
+        located = as_error(self.error, self.stage, where, f"the sample at {where}", self.failed)
         located.__cause__ = self.error
         return located
 

@@ -54,9 +54,11 @@ class Labels:
             one, and source, index and epoch are those of the substitute, which is from the same source.
         tokens: tokens of the document in its row, int64[n]; None if the plan does not pack.
         multiple: slots that a document takes are a multiple of it, see `feedmill.Packing`.
+        width: tokens of a packed row; 0 if the plan does not pack.
     """
 
     multiple = 1
+    width = 0
 
     row: npt.NDArray[np.int64]
     position: npt.NDArray[np.int64]
@@ -125,7 +127,8 @@ class Labels:
         Args:
             values: array or tensor, on any device, [rows] (one per row) or [rows, tokens] (one per token of each row).
                 There may be fewer tokens than in the rows, because inputs and targets are one shorter. If each row
-                holds one sample, more dimensions are allowed.
+                holds one sample, more dimensions are allowed. Packed rows that became one, as `feedmill.collate_rows`
+                makes them, are [1, rows * width] or [rows * width], or one token less.
             mask: bool, of the same shape: which values count, for example ``targets != -100``. Default: all.
 
         Returns:
@@ -136,7 +139,12 @@ class Labels:
         """
         losses = _floats(values)
         counted = None if mask is None else _numpy(mask).astype(bool)
-        if losses.ndim == 0 or losses.shape[0] != self.rows or (counted is not None and counted.shape != losses.shape):
+        joined = self._is_joined(losses.shape)
+        if (
+            losses.ndim == 0
+            or (losses.shape[0] != self.rows and not joined)
+            or (counted is not None and counted.shape != losses.shape)
+        ):
             raise ConfigError(
                 f"values of shape {list(losses.shape)}"
                 + ("" if counted is None else f" with a mask of shape {list(counted.shape)}")
@@ -144,13 +152,22 @@ class Labels:
                 kind="bad-batch",
                 fix='Compute the loss with reduction="none", and pass the values of the whole batch.',
             )
-        if losses.ndim == 2 and self.array("tokens") is not None:
+        if joined:
+            sources = self.of_tokens(self.width).reshape(-1)[: losses.size].reshape(losses.shape)
+        elif losses.ndim == 2 and self.array("tokens") is not None:
             sources = self.of_tokens(losses.shape[1])
         else:
             sources = np.broadcast_to(self._of_rows().reshape(-1, *[1] * (losses.ndim - 1)), losses.shape)
         counts = sources >= 0 if counted is None else (sources >= 0) & counted
         numbers, size = sources[counts], len(self.names)
         return np.bincount(numbers, losses[counts], size).astype(np.float64), np.bincount(numbers, minlength=size)
+
+    def _is_joined(self, shape: tuple[int, ...]) -> bool:
+        """Return whether values are those of all tokens of packed rows that became one, or all but the last."""
+        tokens = self.rows * self.width
+        if self.rows < 2 and len(shape) == 2:
+            return False
+        return len(shape) in (1, 2) and tokens > 1 and shape[-1] in (tokens, tokens - 1) and shape[:-1] in ((), (1,))
 
     def of_tokens(self, width: int) -> npt.NDArray[np.int32]:
         """Return the source of each token, int32[rows, width]: -1 for padding of packed rows and for padding rows.
@@ -164,10 +181,12 @@ class Labels:
         row, tokens = self.array("row"), self.array("tokens")
         if tokens is None:
             return np.repeat(self._of_rows(), width).reshape(self.rows, width)
-        places = -(-tokens // self.multiple) * self.multiple
-        ends = np.cumsum(places)
-        firsts = np.searchsorted(row, np.arange(self.rows))
-        begins = ends - places - (ends - places)[firsts][row]
+        begins = self._columns.get("start")
+        if begins is None:
+            places = -(-tokens // self.multiple) * self.multiple
+            ends = np.cumsum(places)
+            firsts = np.searchsorted(row, np.arange(self.rows))
+            begins = ends - places - (ends - places)[firsts][row]
         kept = np.clip(width - begins, 0, tokens)
         out = np.full(self.rows * width, -1, np.int32)
         from feedmill.kernels.bounds import ranges
@@ -186,8 +205,17 @@ class Labels:
         columns = {name: None if values is None else values[at] for name, values in self._columns.items()}
         columns["row"] = np.repeat(np.arange(len(chosen)), counts)
         labels = Labels(len(chosen), columns, self.names)
-        labels.multiple = self.multiple
+        labels.multiple, labels.width = self.multiple, self.width
         return labels
+
+    def placed(self, starts: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> None:
+        """Set where the documents are, and their tokens, if a collate function has moved them.
+
+        Args:
+            starts: first token of each document, counted in its row, int64[n].
+            tokens: tokens of each, int64[n].
+        """
+        self._columns |= {"start": starts, "tokens": tokens}
 
     def finish(self, names: tuple[str, ...], tensors: bool, copied: bool) -> None:
         """Prepare the labels for the training loop: set names and tensors, and copy out of shared memory."""
@@ -260,7 +288,9 @@ class Labeler:
             located = located.located
         columns |= {"source": located.source, "index": located.index, "epoch": located.epoch}
         labels = Labels(len(positions), columns)
-        labels.multiple = getattr(getattr(self._plan, "packing", None), "multiple", 1)
+        packing = getattr(self._plan, "packing", None)
+        if packing is not None:
+            labels.multiple, labels.width = packing.multiple, getattr(self._plan, "width", 0)
         return labels
 
 

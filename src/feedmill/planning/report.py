@@ -248,16 +248,22 @@ class PackedReport(Report):
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}{media}\n{table}{own}"
 
 
-def held(sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int) -> tuple[SourceReport, ...]:
+def held(
+    sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int, fit: Sequence[Fraction]
+) -> tuple[SourceReport, ...]:
     """Return the sources with the documents that some rows hold, and with their shares of the rows' tokens.
 
     Args:
         sources: with the documents of whole buffers.
         drawn: of each source, the documents in the rows.
         tokens: tokens in the rows.
+        fit: of each source, the share of its tokens that are not dropped.
     """
     pairs = list(zip(sources, drawn, strict=True))
-    expected = [None if each.tokens is None else each.tokens * count / max(each.drawn or 0, 1) for each, count in pairs]
+    expected = [
+        None if each.tokens is None else each.tokens * count * share / max(each.drawn or 0, 1)
+        for (each, count), share in zip(pairs, fit, strict=True)
+    ]
     known = [own for own in expected if own is not None]
     whole = sum(known)
     out = []

@@ -29,6 +29,9 @@ class Refused(NamedTuple):
     samples: int
     keys: list[str]
 
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.samples:,} ({', '.join(self.keys)})"
+
 
 @dataclass(frozen=True)
 class SampleLengths:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,3 +45,24 @@ class SampleRow(Sequence[Any]):
     def __repr__(self) -> str:
         filled = int(self.cu_seqlens[-1])
         return f"<SampleRow: {len(self)} samples, {filled:,} of {self.seq_len:,} tokens>"
+
+
+def note_place(error: BaseException, place: int) -> None:
+    """Note in an error which sample of its row it is of; `place_of` finds it."""
+    with suppress(AttributeError):  # classes with __slots__
+        error.place_in_row = place  # type: ignore[attr-defined]
+
+
+def place_of(error: BaseException, row: Any) -> int | None:
+    """Return which sample of a row an error is of; None if that is not known.
+
+    An error that does not say so is of the only sample that has its key, or a part with its name.
+    """
+    place = getattr(error, "place_in_row", None)
+    if place is not None or not isinstance(row, SampleRow):
+        return place
+    record = getattr(error, "record", None)
+    if not isinstance(record, str):
+        return None
+    found = [n for n, key in enumerate(row.keys) if record == key or record.startswith(f"{key}.")]
+    return found[0] if len(found) == 1 else None

@@ -20,6 +20,7 @@ from feedmill.formats.batches import INPUTS, TARGETS, Shifted, Want
 from feedmill.formats.sample import Sample
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import targets_of
+from feedmill.samples.rows import SampleRow
 
 Int64s = npt.NDArray[np.int64]
 ENDS = ("cu_seqlens", "boundaries")
@@ -259,7 +260,13 @@ class Targets:
         return IGNORE if self.mask is None else self.mask.ignore
 
     def __call__(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the batch of rows."""
+        """Return the batch of rows. Raises `ConfigError` for rows of whole samples, which have no tokens yet."""
+        if any(isinstance(sample, SampleRow) for sample in samples):
+            raise ConfigError(
+                "targets are of rows of tokens, and these are rows of samples, which a processor makes tokens of",
+                kind="bad-batch",
+                fix="Remove 'targets', and collate with feedmill.collate_rows, which makes labels.",
+            )
         rows = [_array(sample[self.key]) for sample in samples]
         width = _width(max(map(len, rows), default=0), samples)
         real = np.array([real_tokens(sample, len(row)) for sample, row in zip(samples, rows, strict=True)], np.int64)

@@ -24,8 +24,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.samples.rows import SampleRow
-from feedmill.tokens.encodesample import EncodedSample, RopePositions, SampleEncoder, document, rope_class
+from feedmill.samples.rows import SampleRow, note_place
+from feedmill.tokens.encodesample import EncodedSample, Int64s, RopePositions, SampleEncoder, document, rope_class
 from feedmill.tokens.rowlayouts import LAYOUTS, Layout, PackedRow, Place, joined
 
 logger = logging.getLogger("feedmill")
@@ -76,9 +76,10 @@ class RowCollator:
         self._lock = threading.Lock()
         self._new = Misses()
         self._warned = False
+        self._latest = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_lock", "_new", "_warned")
+        own = ("_lock", "_new", "_warned", "_latest")
         return {**{name: value for name, value in self.__dict__.items() if name not in own}, "misses": Misses()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -97,6 +98,7 @@ class RowCollator:
             ConfigError: what is collated are not rows of samples.
         """
         counts = Misses()
+        self._latest.places = []
         encoded: list[EncodedSample] = []
         places: list[Place] = []
         start = 0
@@ -117,6 +119,11 @@ class RowCollator:
                 for name, count in asdict(counts).items():
                     setattr(total, name, getattr(total, name) + count)
         return batch
+
+    def row_places(self) -> tuple[Int64s, Int64s]:
+        """Return where the samples of the last batch of this thread begin in their rows, and their tokens: int64[n]."""
+        starts, tokens = np.array(self._latest.places, np.int64).reshape(-1, 2).T
+        return starts, tokens
 
     def row_counts(self) -> dict[str, int]:
         """Return what was counted since the last call, as the metrics of a loader name it."""
@@ -165,7 +172,8 @@ class RowCollator:
                     self._note(row, number, f"{real:,} tokens, predicted {predicted:,}: its place is padding")
                     found = None
             places.append(Place(at, 0 if found is None else len(found), width))
-            if found is not None:
+            self._latest.places.append((at - start, places[-1].tokens))
+            if found is not None and len(found):
                 kept.append(found)
             at += width
         if at < start + row.seq_len:
@@ -188,7 +196,9 @@ class RowCollator:
     def _located(self, error: DataError, row: SampleRow, number: int) -> DataError:
         """Return an error of a sample with its key and its source."""
         fix = error.fix or "Fix or exclude the sample, or pass mismatch='drop'."
-        return DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
+        located = DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
+        note_place(located, number)
+        return located
 
     def _note(self, row: SampleRow, number: int, what: str) -> None:
         """Log the first sample that is not as predicted; all are counted."""

@@ -398,6 +398,7 @@ class _Texts:
                 if row is None:
                     raise BadDocument(reason)
                 content = load_json(row)
+                content = {"messages": content} if isinstance(content, list) else content
                 if not isinstance(content, dict):
                     raise BadDocument("it is no object with a conversation")
                 form = form_of(content)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -260,3 +262,76 @@ def test_labels_know_the_places_of_samples() -> None:
         for begin, length in zip(row.cu_seqlens[:-1], row.lengths, strict=True):
             filled[begin : begin + length] = 0
         assert place.tolist() == filled.tolist()
+
+
+class Delicate(fm.TaskEncoder):
+    def encode_sample(self, sample: Any) -> Any:
+        if getattr(sample, "key", "") == "4":
+            raise ValueError("no four")
+        return sample
+
+
+def stops_at_four(rows: Any) -> Any:
+    for row in rows:
+        for sample in row:
+            if getattr(sample, "key", "") == "4":
+                raise fm.DataError("no four", record="4.txt", kind="bad-media")
+    return rows
+
+
+@pytest.mark.parametrize("stage", ["read", "transform", "collate"])
+def test_a_failure_names_the_sample_and_not_the_first_of_its_row(
+    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = counted("vqa", [20, 21, 22, 23, 24, 20, 21])
+    plan = blend(Tokenized("docs", [9, 8, 7]), source, length=30)
+    if stage == "read":
+        real = source.dataset.read_raw
+
+        def read_raw(indices: Any) -> Any:
+            if 4 in np.asarray(indices):
+                raise fm.DataError("no four", kind="bad-media")
+            return real(indices)
+
+        monkeypatch.setattr(source.dataset, "read_raw", read_raw)
+    encoder = Delicate() if stage == "transform" else None
+    collate = None if encoder is not None else stops_at_four if stage == "collate" else list
+    file = tmp_path / "bad.jsonl"
+
+    def loader(**options: Any) -> fm.Loader:
+        options |= {"task_encoder": encoder} if encoder is not None else {"collate": collate}
+        return fm.Loader(plan, 2, rank=0, world_size=1, remainder="ragged", **options)
+
+    with pytest.raises(fm.FeedmillError, match=r"(?=.*no four).*\(source 'vqa', sample 4, epoch 0\)"):
+        list(loader())
+    list(loader(on_error=fm.Substitute(quarantine=file)))
+    failures = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {(each["source"], each["index"], each["key"]) for each in failures} == {("vqa", 4, "4")}
+    assert [each["position"] for each in failures] == plan.positions("vqa", 4).tolist()
+
+
+@pytest.mark.parametrize("long", ["drop", "truncate"])
+def test_the_report_counts_the_tokens_of_rows_without_what_is_dropped(long: str) -> None:
+    if long == "drop":
+        plan = blend(counted("vqa", [60, 90, 70, 30], [0, 0, 0, 9]), Tokenized("docs", [30, 200, 8]), media=4)
+    else:
+        plan = blend(Tokenized("one", [60, 5]), Tokenized("docs", [30, 200, 8]), refused="error", long=long)
+    tokens: dict[str, int] = {}
+    for row in range(len(plan)):
+        spans, located = plan.locate_spans([row])
+        for source, length in zip(located.source.tolist(), spans.length.tolist(), strict=True):
+            tokens[plan.names[source]] = tokens.get(plan.names[source], 0) + length
+    report = plan.report()
+    assert report.tokens == sum(tokens.values())
+    for source in report.sources:
+        assert source.tokens == pytest.approx(tokens[source.name], rel=0.1)
+        assert source.token_share == pytest.approx(tokens[source.name] / report.tokens, rel=0.1)
+
+
+def test_samples_without_a_length_cost_more_than_nothing() -> None:
+    """Without `pack` nothing leaves them out, so batches by budget would hold any number of them."""
+    plan = Plan.over(counted("vqa", TOKENS, MEDIA))
+    with pytest.raises(ConfigError, match=r"1 of 10 samples of 'vqa' have no length: it has no text: 1 \(5\)"):
+        Costs(plan, "tokens")
+    with pytest.raises(ConfigError, match="have no length"):
+        Costs(plan, "attention")

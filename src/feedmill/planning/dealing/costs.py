@@ -213,6 +213,8 @@ def _costs_of(plan: Plan, by: str) -> list[IntArray]:
             costs = source.costs(by)
         except FeedmillError as error:
             raise _of_source(error, plan, number) from error.__cause__
+        if by == TOKENS and isinstance(source, CountedDataset) and source.counts.refused:
+            raise _refused(source, plan.names[number])
         if costs is None:
             lacking.append(number)
         else:
@@ -220,6 +222,18 @@ def _costs_of(plan: Plan, by: str) -> list[IntArray]:
     if lacking:
         raise _unknown(plan, by, lacking)
     return out
+
+
+def _refused(source: CountedDataset, name: str) -> ConfigError:
+    """Return the error for samples without a length, which batches would hold as if they cost nothing."""
+    refused = source.counts.refused
+    count, reasons = sum(each.samples for each in refused), "; ".join(map(str, refused))
+    return ConfigError(
+        f"{count:,} of {len(source):,} samples of {name!r} have no length: {reasons}",
+        file=source.url,
+        kind="no-costs",
+        fix="Correct them, or use 'pack' with 'refused: drop', which leaves them out.",
+    )
 
 
 def _of_source(error: FeedmillError, plan: Plan, number: int) -> FeedmillError:

@@ -39,7 +39,7 @@ from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import CONCAT_VERSION, Packing
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
-from feedmill.planning.packing.whole import kept_samples, whole_samples
+from feedmill.planning.packing.whole import fit, kept_samples, ranges_of, whole_samples
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, WholeSamples, held
@@ -330,6 +330,18 @@ class PackedPlan(Plan):
             for a, b in pairwise(bounds)
         ]
 
+    def unreadable(self, row: int) -> int | None:
+        """Return the place in a row of the first document that cannot be read alone; None if all can."""
+        spans, located = self.locate_spans([row])
+        for place in range(len(spans.length)):
+            own = slice(place, place + 1)
+            alone = LocatedSpans(_some(spans, np.array([place])), located[own])
+            try:
+                self._sample_rows(alone) if self.of_samples else self._columns(alone)
+            except Exception:  # a dataset may raise anything
+                return place
+        return None
+
     @property
     def _shorter(self) -> bool:
         """Return whether the last row can be shorter than the others."""
@@ -381,7 +393,7 @@ class PackedPlan(Plan):
         tokens, left_out = self.map.counts(rows)
         if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        sources = held(inner.sources, self._held(rows), tokens)
+        sources = held(inner.sources, self._held(rows), tokens, self._fit)
         media = None
         if self.whole:
             media = sum(
@@ -407,6 +419,17 @@ class PackedPlan(Plan):
         Of the last buffer, whose rows are shuffled, as large a share is counted as there are rows of it.
         """
         return [round(count) for count in self._held(self._after(samples))]
+
+    @cached_property
+    def _fit(self) -> list[Fraction]:
+        """Return for each source the share of its tokens that `long` and the limits of rows do not drop."""
+        if self.packing.method == "concat":
+            return [Fraction(1)] * len(self.sources)
+        ranges = ranges_of(self.documents.node)
+        return [
+            fit(self.stream, self.packing, number, *ranges.get(number, (0, 0)), self._kept.get(number))
+            for number in range(len(self.sources))
+        ]
 
     def _held(self, rows: int) -> list[Fraction]:
         """Return `drawn` with fractions of documents."""

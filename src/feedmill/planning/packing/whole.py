@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def kept_samples(documents: Documents, packing: Packing, where: str | None) -> d
             kind="bad-recipe",
             fix="Use 'method: best_fit' for sources with 'lengths'.",
         )
-    ranges = _ranges(documents.plan.node)
+    ranges = ranges_of(documents.plan.node)
     return {number: _source(documents, packing, number, *ranges[number], where) for number in documents.samples}
 
 
@@ -95,6 +96,21 @@ def _source(documents: Documents, packing: Packing, number: int, start: int, sto
     return Kept(start, stop, kept, tuple(dropped))
 
 
+def fit(documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None) -> Fraction:
+    """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`."""
+    lengths = documents.plan.sources[number].lengths
+    if lengths is None or not (total := int(lengths[start:stop].sum())):
+        return Fraction(1)
+    mine = lengths[start:stop]
+    if kept is not None:
+        held = mine if kept.kept is None else mine[kept.kept]
+    elif packing.long == "drop":
+        held = mine[mine <= packing.capacity]
+    else:
+        held = np.minimum(mine, packing.capacity) if packing.long == "truncate" else mine
+    return Fraction(int(held.sum()), total)
+
+
 def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:
     """Return lengths and media of each source that has lengths, and what is dropped of it."""
     out = []
@@ -114,7 +130,7 @@ def _refused(
 ) -> Dropped:
     """Return the samples without a length. Raises `ConfigError` if these are not to be dropped."""
     found = documents.samples[number].counts.refused
-    reasons = "; ".join(f"{each.reason}: {each.samples:,} ({', '.join(each.keys)})" for each in found)
+    reasons = "; ".join(map(str, found))
     if packing.refused == "error":
         raise ConfigError(
             f"{count:,} of {samples:,} samples of {name!r} have no length: {reasons}",
@@ -138,10 +154,10 @@ def _limits(
     return out
 
 
-def _ranges(node: Node) -> dict[int, tuple[int, int]]:
+def ranges_of(node: Node) -> dict[int, tuple[int, int]]:
     """Return the samples of each leaf that a tree uses: first and end."""
     if isinstance(node, Leaf):
         return {node.number: (0, node.length)}
     if isinstance(node, Subset) and isinstance(node.child, Leaf):
         return {node.child.number: (node.start, node.start + node.length)}
-    return {leaf: bounds for child in node.children for leaf, bounds in _ranges(child).items()}
+    return {leaf: bounds for child in node.children for leaf, bounds in ranges_of(child).items()}
