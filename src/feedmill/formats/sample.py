@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.notebooks import Displayed
@@ -181,12 +181,14 @@ class Sample(Displayed, Mapping[str, Any]):
         parts = ", ".join(f"{name}: {stop - start} B" for name, (start, stop) in self._spans.items())
         return f"Sample({self.key!r}, {parts})"
 
-    def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError, with the way to a part of this name."""
-        about = ": its key is sample.key" if name == "__key__" else ""
-        if not name.startswith("_") and name in self:
-            about = f": a part is sample[{name!r}]"
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{about}")
+    if not TYPE_CHECKING:  # a checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, with the way to a part of this name."""
+            about = ": its key is sample.key" if name == "__key__" else ""
+            if not name.startswith("_") and name in self:
+                about = f": a part is sample[{name!r}]"
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{about}")
 
     def _missing(self, name: str) -> NotFound:
         have = ", ".join(sorted(self._spans)) or "none"

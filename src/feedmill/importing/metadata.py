@@ -196,9 +196,8 @@ def _media_of(columns: dict[str, Any]) -> tuple[list[str] | None, set[str]]:
     lists = [value if isinstance(value := columns[column], list) else [value] for column in used]
     values = [each for given in lists for each in given] if used else list(_in_messages(columns))
     paths = [each.get("path") if isinstance(each, dict) else each for each in values]
-    if not all(isinstance(path, str) and path for path in paths):
-        return None, set()
-    return [path.removeprefix("file://") for path in paths], set(used)
+    known_paths = [path.removeprefix("file://") for path in paths if isinstance(path, str) and path]
+    return (known_paths, set(used)) if len(known_paths) == len(paths) else (None, set())
 
 
 def _in_messages(columns: dict[str, Any]) -> Iterator[Any]:

@@ -222,7 +222,7 @@ def tokenizer_of(folder: str) -> Tokenizer:
     try:
         return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
     except ConfigError as error:
-        if "--template-source" in error.fix:  # of `tokenize`; a processor is loaded by transformers, as it is
+        if "--template-source" in (error.fix or ""):  # of `tokenize`; a processor is loaded by transformers, as it is
             error.fix = (
                 "Load the processor with the release of transformers that you train with, and save it with its"
                 " save_pretrained: then its tokenizer.json has what this release reads."

@@ -46,7 +46,8 @@ class Placing:
             probed = [_probed(message, number) for number, message in enumerate(messages)]
             if len(self._ways) >= _KNOWN:
                 self._ways.clear()
-            self._ways[shape] = min((_marked, _listed, list), key=lambda way: _lost(way(probed), render))
+            ways: tuple[Callable[[Messages], Messages], ...] = (_marked, _listed, list)
+            self._ways[shape] = min(ways, key=lambda way: _lost(way(probed), render))
         return self._ways[shape](messages)
 
 
