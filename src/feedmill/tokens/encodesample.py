@@ -15,6 +15,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ Spans = tuple[tuple[int, int], ...]
 _NAMES = {"image": "images", "video": "videos", "audio": "audio"}
 """Kind of media -> the parameter of processors."""
 _NOT_KEPT = ("input_ids", "attention_mask", "offset_mapping", "text_replacement_offsets", "video_metadata")
+_MESSAGES = ("messages", "conversations", "conversation", "prompt", "completion")
+_FILES = ("path", "url", "file")
+"""Keys under which a conversation names the file of a medium, besides that of its kind."""
 _NUMBERS = re.compile(r"(\d+)")
 
 
@@ -62,10 +66,14 @@ class EncodedSample(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A text as the processor gets it, and the ranges of its characters that contribute to the loss; None for all."""
+    """A text as the processor gets it, and the ranges of its characters that contribute to the loss; None for all.
+
+    `named` are the files that the conversation names for its media, in their order, by kind.
+    """
 
     text: str
     spans: Spans | None
+    named: Mapping[str, Sequence[str]] = {}
 
 
 class SampleEncoder:
@@ -79,7 +87,8 @@ class SampleEncoder:
         chat_template_args: variables of the template.
         chat_mask: rule of the loss, see `feedmill.tokens.chat.learned`.
         processor_args: parameters with which the processor is called.
-        media: parts with media, in the order of their placeholders; default: all, by the numbers in their names.
+        media: parts with media, in the order of their placeholders; default: all, by the numbers in their names. What
+            a conversation names comes first.
 
     Attributes:
         real: the processor.
@@ -181,12 +190,13 @@ class SampleEncoder:
                 for number, _ in numbered:
                     out[number] = _bad("a pair of preferences has two texts")
                 continue
-            for (number, _), record in zip(
+            for (number, row), record in zip(
                 numbered, self._reader(form).records([row for _, row in numbered]), strict=True
             ):
-                out[number] = (
-                    _bad(record.reason) if record.text is None else Rendered(record.text, _spans(record.fields[0]))
-                )
+                if record.text is None:
+                    out[number] = _bad(record.reason)
+                else:
+                    out[number] = Rendered(record.text, _spans(record.fields[0]), _named_media(row))
         return out
 
     def _reader(self, form: str) -> ChatReader:
@@ -205,7 +215,7 @@ class SampleEncoder:
     def _encoded(self, sample: Any, rendered: Rendered) -> EncodedSample | DataError:
         text = rendered.text
         try:
-            given = self._media_of(sample)
+            given = self._media_of(sample, rendered.named)
             media: dict[str, list[Any]] = {}
             more: dict[str, Any] = {}
             for kind, values in given.items():
@@ -225,19 +235,20 @@ class SampleEncoder:
         except DataError as error:
             return error
 
-    def _media_of(self, sample: Any) -> dict[str, list[Any]]:
+    def _media_of(self, sample: Any, named: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
         """Return kind -> the media of a sample, encoded or decoded, in the order of their placeholders."""
         names = _names(sample, self._part) if self._media is None else self._media
-        out: dict[str, list[Any]] = {}
+        out: dict[str, list[tuple[str, Any]]] = {}
         for name in names:
             value = _field(sample, name)
             for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
                 kind = _kind(each, name)
                 if kind is not None:
-                    out.setdefault(kind, []).append(each)
+                    out.setdefault(kind, []).append((name, each))
                 elif self._media is not None:
                     raise _bad(f"the part {name!r} is no image, video or sound", "bad-media")
-        return out
+        key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
+        return {kind: _as_named(given, named.get(kind, ()), str(key)) for kind, given in out.items()}
 
     def _image(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return [upright_image(bytes(value)) if _is_bytes(value) else value for value in values], {}
@@ -504,6 +515,39 @@ def _plain(value: Any) -> Rendered | DataError:
         return Rendered(bytes(value).decode(), None)
     except (TypeError, UnicodeDecodeError):
         return _bad("its text is not UTF-8")
+
+
+def _named_media(row: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return kind -> the files that a conversation names for its media: in its messages, or in lists beside these."""
+    named: dict[str, list[str]] = {}
+    lists = [row[name] for name in _MESSAGES if isinstance(row.get(name), list)]
+    for message in chain(*(lists if "prompt" in row else lists[:1])):
+        content = message.get("content") if isinstance(message, dict) else None
+        for piece in content if isinstance(content, list) else ():
+            for kind in _NAMES if isinstance(piece, dict) else ():
+                if str(piece.get("type", "")).removesuffix("_url") == kind:
+                    file = next((piece[each] for each in (kind, f"{kind}_url", *_FILES) if each in piece), None)
+                    named.setdefault(kind, []).append(_file(file))
+    for kind in _NAMES:
+        beside = next((row[each] for each in (kind, f"{kind}s") if each in row), None)
+        if not any(named.get(kind, ())) and beside is not None:
+            named[kind] = [_file(each) for each in (beside if isinstance(beside, list) else [beside])]
+    return named
+
+
+def _file(value: Any) -> str:
+    if isinstance(value, dict):
+        value = next((value[name] for name in _FILES if name in value), None)
+    return value if isinstance(value, str) else ""
+
+
+def _as_named(given: Sequence[tuple[str, Any]], named: Sequence[str], key: str) -> list[Any]:
+    """Return media in the order in which a conversation names their parts, if it names each; otherwise as given."""
+    files = [name.rpartition("/")[2] for name in named]
+    order = [[n for n, (part, _) in enumerate(given) if file in (part, f"{key}.{part}")] for file in files]
+    if sorted(order) == [[n] for n in range(len(given))]:
+        return [given[n][1] for (n,) in order]
+    return [value for _, value in given]
 
 
 def _conversation(value: Any) -> dict[str, Any]:
