@@ -316,6 +316,17 @@ def test_a_conversation_that_names_its_pictures_gets_them_there(
         assert made.media["image_grid_thw"][0].tolist() == ([1, 4, 4] if first == "a" else [1, 2, 2])
 
 
+def test_conversations_that_teach_nothing_are_named_once(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [sample(key, {"json": talk("only a question")}) for key in "xy"]
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        made = collator(processor).encoder([A, *rows])
+    assert not any(each.learned.any() for each in made[1:])
+    assert [record.message for record in caplog.records] == [
+        "sample x: nothing to learn: no token contributes to the loss: check the roles and weights of its messages, and"
+        " chat_mask. Further ones are not named."
+    ]
+
+
 def test_other_forms_of_conversations(processor: Any) -> None:
     """Rows may mix them; an assistant may be last or not, and messages may be the part itself."""
     listed = json.dumps(json.loads(talk("hi", "yes"))["messages"]).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import os
 import re
 import threading
@@ -28,15 +29,25 @@ from feedmill.formats.sample import Sample
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.media import kind_of_header, kind_of_name
 from feedmill.samples.types import named_fields
+from feedmill.tokens.chat.checks import HEADER, NO_STOP, NOTHING
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of, upright_image
+
+logger = logging.getLogger("feedmill")
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Spans = tuple[tuple[int, int], ...]
 _NAMES = {"image": "images", "video": "videos", "audio": "audio"}
 """Kind of media -> the parameter of processors."""
+_CHECKED = {
+    NOTHING: "no token contributes to the loss: check the roles and weights of its messages, and chat_mask",
+    NO_STOP: "the model does not learn to end such an answer: use a template that has a stop token after each",
+    HEADER: "the template ignores add_generation_prompt, and writes another header before another answer: use one that"
+    " asks for an answer, or generation blocks",
+}
+"""What a check of a conversation means for the loss."""
 _NOT_KEPT = ("input_ids", "attention_mask", "offset_mapping", "text_replacement_offsets", "video_metadata")
 _MESSAGES = ("messages", "conversations", "conversation", "prompt", "completion")
 _FILES = ("path", "url", "file")
@@ -153,9 +164,10 @@ class SampleEncoder:
     def _start(self) -> None:
         self._readers: dict[str, ChatReader] = {}
         self._lock = threading.RLock()
+        self._said: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_readers", "_lock")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_readers", "_lock", "_said")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -197,7 +209,16 @@ class SampleEncoder:
                     out[number] = _bad(record.reason)
                 else:
                     out[number] = Rendered(record.text, _spans(record.fields[0]), _named_media(row))
+                    self._note(record.fields[2], samples[number])
         return out
+
+    def _note(self, said: Sequence[str], sample: Any) -> None:
+        """Log what the checks of a conversation found for the first time, as `feedmill tokenize` reports it."""
+        for name in said:
+            if name in _CHECKED and name not in self._said:
+                self._said.add(name)
+                key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
+                logger.warning("sample %s: %s: %s. Further ones are not named.", key, name, _CHECKED[name])
 
     def _reader(self, form: str) -> ChatReader:
         assert self._spec is not None
