@@ -5,8 +5,10 @@ This module needs only Python and numpy: peers import it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
@@ -17,27 +19,35 @@ SECONDS = {
     "action": [number / RATE for number in range(16)],
 }  # fmt: skip
 """The windows: three images, two states and 16 actions a sample."""
-BATCHES, FEW = 18, 4
-"""Batches that are measured: those of an epoch, or few of a side that would take minutes."""
+WARM, BATCHES, FEW = 4, 14, 4
+"""Batches before those measured, which pay for new memory and workers; the rest of an epoch; few of a slow side."""
 
 
 def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]], number: int = BATCHES) -> dict[str, float]:
     """Return windows per second of processor time, workers included, and per second of wall time.
 
     Args:
-        start: returns the batches of an epoch. What was done before, such as imports and opening, is not counted.
+        start: returns the batches of an epoch. What was done before, such as imports and opening, is not counted, nor
+            are the first batches.
     """
-    began, cpu, count = time.perf_counter(), _busy(), 0
-    batches = start()
+    batches, count = start(), 0
+    for _ in range(WARM):
+        next(batches)
+    began, cpu = time.perf_counter(), _busy()
     for _ in range(number):
         batch = next(batches)
         count += len(batch["action"])
         assert tuple(batch["action"].shape[1:]) == (16, 6)
         assert tuple(batch[CAMERAS[0]].shape[1:]) == (2, 3, 480, 640) and "float32" in str(batch[CAMERAS[0]].dtype)
     wall = time.perf_counter() - began
-    del batches, batch  # ends the workers, whose time counts then
     return {"windows": count, "per_cpu_s": count / (_busy() - cpu), "per_s": count / wall}
 
 
 def _busy() -> float:
-    return sum(part.ru_utime + part.ru_stime for part in map(getrusage, (RUSAGE_SELF, RUSAGE_CHILDREN)))
+    """Return the processor time of this process and its children, which /proc knows while they run."""
+    found = sum(part.ru_utime + part.ru_stime for part in map(getrusage, (RUSAGE_SELF, RUSAGE_CHILDREN)))
+    children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    for pid in children:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found

@@ -18,6 +18,7 @@ from benchmarks.lib.measure import Row, alternate, child, feedmill, run
 PEERS = ("energon",)
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 SHARD = 5_000
+SMALL = 10_000  # shards
 DESCRIPTION = ("--sample-type", "CaptioningSample", "--field-map", '{"image": "jpg", "caption": "json[caption]"}')
 CRUDE = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
 
@@ -110,6 +111,16 @@ def prepare(repeat: int) -> Iterable[Row]:
 def prepare_large(repeat: int) -> Iterable[Row]:
     """Measure the command on 400,000 samples: the steady state."""
     yield from _prepare_rows("prepare-large", 80, 10, min(repeat, 3))
+
+
+def prepare_small(repeat: int) -> Iterable[Row]:
+    """Measure the command, and a check, on 10,000 shards of two samples: what each shard costs."""
+    path = corpus.shards(SMALL, 2)
+    made, _ = alternate(repeat, partial(_prepare_ours, path), None)
+    checked, _ = alternate(repeat, lambda: run(feedmill("check", path)), None)
+    note = "whole command, processor time"
+    yield Row("prepare-small", f"prepare {SMALL:,} shards of two samples", "s", made["cpu_s"], bound=6, note=note)
+    yield Row("prepare-small", "check them", "s", checked["cpu_s"], bound=4, note=note)
 
 
 def jsonl(repeat: int) -> Iterable[Row]:
@@ -265,6 +276,7 @@ def aux(repeat: int) -> Iterable[Row]:
 PARTS: dict[str, Callable[[int], Iterable[Row]]] = {
     "prepare": prepare,
     "prepare-large": prepare_large,
+    "prepare-small": prepare_small,
     "jsonl": jsonl,
     "load": load,
     "shuffled": shuffled,

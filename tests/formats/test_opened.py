@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import feedmill as fm
-from feedmill.errors import DataError
+from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset
+from helpers.robots import write_robot
 from helpers.tars import write_tar
 
 
@@ -53,3 +54,23 @@ def test_another_process_opens_it_as_it_was_opened(dataset: Dataset, tmp_path: P
 def test_another_view_goes_along(dataset: Dataset) -> None:
     viewed = dataset.opened_as(view=keys)
     assert pickle.loads(pickle.dumps(viewed))[3] == "3"
+
+
+def test_parts_as_attributes_and_parameters_of_others(dataset: Dataset, tmp_path: Path) -> None:
+    """What LeRobot, Hugging Face and sample types spell in another way is named."""
+    with pytest.raises(AttributeError, match=r"'Sample' object has no attribute 'cls': a part is sample\['cls'\]"):
+        _ = dataset[0].cls
+    with pytest.raises(AttributeError, match=r"no attribute '__key__': its key is sample\.key"):
+        _ = dataset[0].__key__
+    assert not hasattr(dataset[0], "caption")
+    with pytest.raises(TypeError, match="open has no parameter 'delta_timestamps': did you mean 'windows'"):
+        fm.open(tmp_path, delta_timestamps={})  # type: ignore[call-arg]
+
+
+def test_datasets_that_need_no_index(tmp_path: Path) -> None:
+    """A LeRobot dataset is not prepared, and its tables alone have no cameras."""
+    robot = write_robot(tmp_path / "robot", cameras={"front": (8, 8)})
+    with pytest.raises(NotFound, match="has the format lerobot and needs no index: open it as it is"):
+        fm.prepare(robot.path, progress=False)
+    remarks = fm.open(robot.path / "data").remarks
+    assert any(f"open {robot.path} to have its cameras" in remark for remark in remarks)

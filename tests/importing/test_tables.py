@@ -275,3 +275,65 @@ def test_suffixes_in_capitals_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "d/D.CSV").write_text("text\nd\n")
     report = fm.import_data([str(tmp_path / "d")], tmp_path / "out", progress=False)
     assert report.samples == 6 and not report.left_out.counts
+
+
+def conversation(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": "yes"}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda name: {"image": name, "conversations": [{"from": "human", "value": "<image>"}]},
+        lambda name: {"images": [f"imgs/{name}"], "messages": conversation("<image>?")},
+        lambda name: {"images": [{"path": name}], "messages": conversation("<image>?"), "videos": []},
+        lambda name: {"messages": [{"role": "user", "content": [{"type": "image", "image": f"file:///x/{name}"}]}]},
+    ],
+)
+def test_conversations_keep_their_rows(row: Any, tmp_path: Path) -> None:
+    """Each form that names pictures: samples have the conversation as a part, whatever reads them."""
+    root = images(tmp_path / "imgs")
+    table = put(tmp_path, {"t.jsonl": "".join(json.dumps(row(f"{n}.jpg")) + "\n" for n in range(3))}) / "t.jsonl"
+    report = run([root, table], tmp_path / "out")
+    assert report.sample_type == "CrudeWebdataset" and reasons(report) == {"3.jpg": "not listed in the metadata"}
+    samples = list(fm.open(tmp_path / "out"))
+    assert [sample.key for sample in samples] == ["0", "1", "2"]
+    assert all({"jpg", "json"} <= set(sample) and "image" not in sample["json"] for sample in samples)
+
+
+def test_conversations_about_several_pictures_or_none(tmp_path: Path) -> None:
+    """A sample for each row: pictures in their order, one that is in two rows, text alone, and rows that do not fit."""
+    root = images(tmp_path / "imgs")
+    rows = [
+        {"images": ["3.jpg", "0.jpg"], "messages": conversation("<image><image>")},
+        {"images": ["3.jpg"], "messages": conversation("<image>")},
+        {"messages": conversation("text")},
+        {"images": ["9.jpg"], "messages": conversation("<image>")},
+        {"images": [5], "messages": conversation("<image>")},
+        {"images": ["1.jpg"]},
+    ]
+    table = put(tmp_path, {"t.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}) / "t.jsonl"
+    report = run([root, table], tmp_path / "out")
+    found = {sample.key: sample for sample in fm.open(tmp_path / "out", raw=True)}
+    assert {key: sorted(each) for key, each in found.items()} == {
+        "000001": ["0.jpg", "1.jpg", "json"],
+        "000002": ["jpg", "json"],
+        "000003": ["json"],
+    }
+    assert bytes(found["000001"].raw("0.jpg")) == card(3) and bytes(found["000001"].raw("1.jpg")) == card(0)
+    assert report.recognized[:2] == [
+        "2 conversations about 2 image files, and 1 of text alone, in t.jsonl",
+        "1 file of several conversations, stored with each of them",
+    ]
+    assert reasons(report) == {
+        "t.jsonl:4 9.jpg": "a conversation with a file that is not there or not image",
+        "t.jsonl:5": "a conversation with a file that is no path",
+        "t.jsonl:6": "metadata: a row without a conversation",
+        "1.jpg": "not listed in the metadata",
+        "2.jpg": "not listed in the metadata",
+    }
+    put(tmp_path, {"t.jsonl": json.dumps(rows[3])})
+    with pytest.raises(
+        ConfigError, match=r"no conversation names an image file: for example '9.jpg' is none, and a file"
+    ):
+        run([root, table], tmp_path / "none")

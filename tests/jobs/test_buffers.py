@@ -39,6 +39,20 @@ def test_memory_is_used_again_once_the_last_view_is_gone() -> None:
     assert address(buffers.empty((64, 2049), np.int64)) == at
 
 
+def test_a_smaller_array_takes_larger_memory_up_to_twice_its_size() -> None:
+    array = buffers.empty((1000, 1000), np.uint8)
+    at = address(array)
+    del array
+    small = buffers.empty((400, 1000), np.uint8)
+    assert address(small) != at
+    less = buffers.empty((700, 1000), np.uint8)
+    assert address(less) == at and less.shape == (700, 1000)
+    less[:], small[:] = 1, 2
+    assert (less == 1).all() and (small == 2).all()
+    del less
+    assert address(buffers.empty((1000, 1000), np.uint8)) == at
+
+
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float32", ">i4", "complex128", "bool"])
 def test_arrays_are_as_any_other(dtype: str) -> None:
     array = buffers.empty((300, 700), dtype)

@@ -93,6 +93,23 @@ def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
     }
 
 
+def test_marks_of_media_in_texts(tmp_path: Path) -> None:
+    """``<image>`` in a text is the place of an image; one mark too many has no length."""
+    turns = [{"role": "user", "content": "<image>\nwhat"}, {"role": "assistant", "content": "a cat"}]
+    more = [{"role": "user", "content": "<image><image>what"}, turns[1]]
+    listed = [
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what"}]},
+        {"role": "assistant", "content": "a cat"},
+    ]
+    members: dict[str, bytes] = {}
+    for key, row in {"a": {"messages": listed}, "b": {"messages": turns}, "c": {"messages": more}}.items():
+        members |= {f"{key}.jpg": picture(64, 64), f"{key}.json": json.dumps(row).encode()}
+    data = dataset(tmp_path / "data", members)
+    report = fm.lengths(data, processor=processor(tmp_path / "p"), progress=False)
+    assert report.lengths[0] == report.lengths[1] > 0 > report.lengths[2]
+    assert "2 of <image>, and the sample has 1 of image" in report.refused[0].reason
+
+
 def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = processor(tmp_path / "p")
     first = fm.lengths(data, processor=place, progress=False)
@@ -377,6 +394,15 @@ def test_a_plan_finds_lengths_without_a_table_of_media(
     brief.write_bytes(whole[:-1])
     assert again() == 1
     assert again() == 0
+
+
+def test_the_split_is_that_of_recipes(tmp_path: Path) -> None:
+    data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
+    report = fm.lengths(data, processor=place, progress=False)
+    assert report.split == "train" == fm.lengths(data, processor=place, split="train", progress=False).split
+    assert fm.lengths(data, processor=place, split="train", progress=False).reused == report.samples
+    with pytest.raises(fm.NotFound, match="nosuch"):
+        fm.lengths(data, processor=place, split="nosuch", progress=False)
 
 
 def test_the_templates_beside_the_first_one(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def show(report: LengthsReport) -> None:
     facts(
         [
             ("lengths of", report.path),
+            ("split", report.split),
             ("processor", f"{report.processor}{', which was run' if report.measured else ''}"),
             ("samples", report.samples),
             ("counted before", report.reused or None),

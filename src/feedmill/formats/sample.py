@@ -181,6 +181,13 @@ class Sample(Displayed, Mapping[str, Any]):
         parts = ", ".join(f"{name}: {stop - start} B" for name, (start, stop) in self._spans.items())
         return f"Sample({self.key!r}, {parts})"
 
+    def __getattr__(self, name: str) -> Any:
+        """Raise AttributeError, with the way to a part of this name."""
+        about = ": its key is sample.key" if name == "__key__" else ""
+        if not name.startswith("_") and name in self:
+            about = f": a part is sample[{name!r}]"
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{about}")
+
     def _missing(self, name: str) -> NotFound:
         have = ", ".join(sorted(self._spans)) or "none"
         error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-field")

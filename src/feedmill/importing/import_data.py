@@ -153,6 +153,13 @@ def _check_options(sources: Sequence[str], out: str, options: Import) -> int:
         raise ConfigError("no source was given", kind="missing-option", fix="Name folders or files.")
     if any(canonical_location(source) == canonical_location(out) for source in sources):
         raise ConfigError("a source is also the output", file=out, kind="input-is-output", fix="Use another folder.")
+    if os.path.isfile(out):
+        raise ConfigError(
+            "the output is a file, and datasets are folders",
+            file=out,
+            kind="exists",
+            fix=f"Name the output last: feedmill import {' '.join([*sources, out])} OUT.",
+        )
     if compression not in COMPRESSIONS:
         raise ConfigError(
             f"unknown compression {compression!r}", kind="bad-option", fix=f"Use one of {', '.join(COMPRESSIONS)}."

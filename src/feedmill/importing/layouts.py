@@ -21,7 +21,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.importing.kinds import IMAGE, Name, divide
-from feedmill.importing.metadata import Metadata, read_metadata
+from feedmill.importing.metadata import Metadata, Talk, read_metadata, read_talks
 from feedmill.importing.recognition import (
     AUTO,
     CAPTION_SUFFIXES,
@@ -132,6 +132,8 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     """
     if found.type == PARTS:
         return _grouped(files, found, left)
+    if found.type == AUTO and (talks := read_talks(files, found, encoding, left)) is not None:
+        return _talking(files, found, talks, left)
     metadata = read_metadata(files, found, encoding, left) if found.metadata else None
     if found.type == AUTO:
         assert metadata is not None
@@ -158,6 +160,49 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     suffixes = sorted({name.suffix for _, name in found.media})
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
     return Samples(ordered, *_described(found, suffixes, labels), labels.names)
+
+
+def _talking(files: Files, found: Recognized, talks: Sequence[Talk], left: LeftOut) -> Samples:
+    """Return a sample for each conversation, with its media: ``jpg``, or ``0.jpg``, ``1.jpg`` if it has several."""
+    found.type = MEDIA
+    by_name = {files.name(file): (file, name) for file, name in found.media}
+    counts = Counter(chain.from_iterable(set(talk.media) for talk in talks))
+    alone = all(len(talk.media) == 1 for talk in talks) and max(counts.values()) == 1
+    keys = _Keys(files, found, left)
+    splits: dict[str, list[Planned]] = {}
+    used: set[str] = set()
+    for talk in talks:
+        media = [by_name[path] for path in talk.media]
+        split: str | None = TRAIN
+        if empty := next((file for file, _ in media if not file.size), None):
+            left.add("a conversation with an empty file", f"{talk.key} {files.name(empty)}")
+            continue
+        if media:
+            split = _split(files, found, media[0][0], left)
+        key = keys.of(*media[0]) if alone else talk.key
+        if split is None or key is None:
+            continue
+        several = len(media) > 1
+        parts = [
+            _of_file(f"{n}.{name.suffix}" if several else name.suffix, file) for n, (file, name) in enumerate(media)
+        ]
+        parts.append(_of_content("json", encode_json(msgspec.to_builtins(talk.columns, enc_hook=str))))
+        splits.setdefault(split, []).append(_planned(key, parts))
+        used.update(talk.media)
+    for path in by_name:
+        if path not in counts:
+            left.add("not listed in the metadata", path)
+    whole = sum(bool(talk.media) for talk in talks)
+    text = f", and {len(talks) - whole:,} of text alone" if whole < len(talks) else ""
+    more = f" and {len(found.metadata) - 1:,} more" if len(found.metadata) > 1 else ""
+    table = files.name(found.metadata[0])
+    found.notes.insert(0, f"{whole:,} conversations about {len(used):,} {found.modality} files{text}, in {table}{more}")
+    if shared := sum(count > 1 for count in counts.values()):
+        found.notes.append(f"{shared:,} file{'s' * (shared > 1)} of several conversations, stored with each of them")
+    if found.splits:
+        found.notes.append("splits from the first folder" + (f" in {found.top!r}" if found.top else ""))
+    ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
+    return Samples(ordered, "CrudeWebdataset", None, [])
 
 
 def _split(files: Files, found: Recognized, file: File, left: LeftOut) -> str | None:

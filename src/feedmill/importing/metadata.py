@@ -18,6 +18,7 @@ from feedmill.importing.rows import Row, read_rows
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.left_out import LeftOut
 from feedmill.storage import open_store
+from feedmill.tokens.chat.forms import is_conversation
 
 FILE_COLUMNS = (
     *("file_name", "filename", "file", "file_path", "filepath", "path", "image", "image_path", "image_file"),
@@ -27,6 +28,8 @@ FILE_COLUMNS = (
 CAPTION_COLUMNS = ("text", "caption")
 MORE_CAPTIONS = ("captions", "sentence", "description")
 """Columns that are captions in tables without a label."""
+LIST_COLUMNS = ("images", "videos", "audios")
+"""Columns that name the files of a conversation in a list, beside those of `FILE_COLUMNS`."""
 LABEL_COLUMNS = ("label", "label_name", "class")
 
 
@@ -115,6 +118,98 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
                 fix="Rename the column of the captions.",
             )
     return metadata
+
+
+class Talk(NamedTuple):
+    """A row with a conversation.
+
+    Attributes:
+        key: the number of the row, after the name of its table if there are several.
+        media: paths of its media files, with prefix, in their order; none for a conversation of text alone.
+        columns: all columns but those of the files.
+    """
+
+    key: str
+    media: tuple[str, ...]
+    columns: dict[str, Any]
+
+
+def read_talks(files: Files, found: Recognized, encoding: str, left: LeftOut) -> list[Talk] | None:
+    """Return the rows of metadata files if they are conversations, else None. Others are added to `left`.
+
+    Raises:
+        DataError: a metadata file cannot be read.
+        ConfigError: no conversation of a table names a media file.
+    """
+    names = [files.name(file) for file, _ in found.media]
+    there = set(names)
+    talks: list[Talk] = []
+    for file in found.metadata:
+        name = files.name(file)
+        places = _Places(files, file, names) if file in files.tables else None
+        folder, wrong, before = name.rpartition("/")[0], "", len(talks)
+        store = open_store(files.roots[file.root])
+        used_encoding = encoding_of_file(store, file, encoding) if divide(file.path).kind in (CSV, TEXT) else encoding
+        for row in _named(name, read_rows(store, file, used_encoding)):
+            where = f"{name}:{row.number}"
+            if row.columns is None:
+                left.add(f"metadata: {row.reason}", where)
+                continue
+            if not is_conversation(row.columns):
+                if not talks:
+                    return None
+                left.add("metadata: a row without a conversation", where)
+                continue
+            given, used = _media_of(row.columns)
+            paths = [
+                places.of(each) if places else posixpath.normpath(posixpath.join(folder, each)) for each in given or ()
+            ]
+            lost = next((one for one, path in zip(given or (), paths, strict=True) if path not in there), None)
+            if given is None or lost is not None:
+                wrong = wrong or (lost or "")
+                what = "is no path" if given is None else f"is not there or not {found.modality}"
+                left.add(f"a conversation with a file that {what}", f"{where} {lost or ''}".rstrip())
+                continue
+            key = f"{divide(name).stem}/{row.number:06}" if len(found.metadata) > 1 else f"{row.number:06}"
+            rest = {column: value for column, value in row.columns.items() if column not in used}
+            talks.append(Talk(key, tuple(path for path in paths if path is not None), rest))
+        if not any(talk.media for talk in talks[before:]):
+            shown = f"for example {wrong!r} is none, and a file is {names[0]!r}" if wrong else f"a file is {names[0]!r}"
+            raise ConfigError(
+                f"no conversation names {'an' if found.modality[0] in 'aeiou' else 'a'} {found.modality} file: {shown}",
+                file=name,
+                kind="loses-content",
+                fix="Name the files of each row in a column such as 'image' or 'images', relative to the table or to"
+                " the folder of the files.",
+            )
+    return talks
+
+
+def _media_of(columns: dict[str, Any]) -> tuple[list[str] | None, set[str]]:
+    """Return the files of a conversation, None for one that is no path, and the columns that name them.
+
+    They are in columns, or else in the contents of the messages: ``{"type": "image", "image": "x.jpg"}``.
+    """
+    known = {column.lower(): column for column in reversed(columns) if columns[column]}
+    used = [known[name] for name in LIST_COLUMNS if name in known]
+    used = used or [known[name] for name in FILE_COLUMNS if name in known][:1]
+    lists = [value if isinstance(value := columns[column], list) else [value] for column in used]
+    values = [each for given in lists for each in given] if used else list(_in_messages(columns))
+    paths = [each.get("path") if isinstance(each, dict) else each for each in values]
+    if not all(isinstance(path, str) and path for path in paths):
+        return None, set()
+    return [path.removeprefix("file://") for path in paths], set(used)
+
+
+def _in_messages(columns: dict[str, Any]) -> Iterator[Any]:
+    """Yield the files that the contents of messages name."""
+    for messages in columns.values():
+        for message in messages if isinstance(messages, list) else ():
+            content = message.get("content") if isinstance(message, dict) else None
+            for each in content if isinstance(content, list) else ():
+                kind = each.get("type") if isinstance(each, dict) else None
+                if kind in ("image", "video", "audio") and (given := each.get(kind) or each.get("path")):
+                    yield given
 
 
 def _each(rows: Iterator[Row], places: _Places | None) -> Iterator[Row]:

@@ -80,6 +80,8 @@ class Reader:
     def name(self, files: Files, planned: Planned) -> str:
         """Return the name of a sample for reports: the path of its media."""
         first = planned.parts[0]
+        if not first.path:  # a conversation of text alone
+            return planned.key
         return files.prefixes[first.root] + first.path
 
     def sample(self, stores: Sequence[Store], planned: Planned) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError, NotFound
+from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.braces import expand
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
@@ -23,7 +23,7 @@ from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.media import write_tables
 from feedmill.formats.energon.splits import Splits, read_splits
-from feedmill.formats.sniff import import_way
+from feedmill.formats.sniff import import_way, sniff
 from feedmill.formats.tar.finished import SHARDS, left_shards
 from feedmill.formats.tar.strays import regroup
 from feedmill.indexing import splitting
@@ -211,10 +211,22 @@ def find_shards(store: Store, exclude: str | None = None, order: Sequence[str] =
             "no tar files in this folder" + (f" except those excluded by {exclude!r}" if unwanted else ""),
             file=store.url,
             kind="missing-shard",
-            fix=import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar.",
+            fix=_other_way(store),
         )
     known = [by_path.pop(path) for path in order if path in by_path]
     return known + list(by_path.values())
+
+
+def _other_way(store: Store) -> str:
+    """Return what to do with a folder without tars."""
+    try:
+        kind = sniff(store.url).kind
+    except FeedmillError:
+        return import_way(entry.path for entry in store.files()) or "Check the path; shards must end in .tar."
+    return (
+        f"The dataset has the format {kind} and needs no index: open it as it is."
+        f" 'feedmill convert {store.url} OUT --to webdataset' writes shards of it, which can be prepared."
+    )
 
 
 def _check_names(store: Store, entries: Sequence[Entry], *, divided: bool) -> None:

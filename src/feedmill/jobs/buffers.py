@@ -51,13 +51,23 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if size < SMALL or kind.hasobject or np.dtype(kind.str) != kind:  # a lease exposes only the short name of its dtype
         return np.empty(whole, kind)
     room = _rounded(size + _ALIGN)
-    waiting = _free.get(room)
-    try:
-        memory = waiting.pop() if waiting else _Memory(room, np.uint8)
-    except IndexError:  # another thread took the last one
+    memory = _taken(room)
+    if memory is None:
         memory = _Memory(room, np.uint8)
     lease = _Lease(room, np.uint8, memory)
     return np.ndarray(whole, kind, lease, -addresses.of(memory) % _ALIGN)
+
+
+def _taken(room: int) -> _Memory | None:
+    """Take memory out of the pool: of this size, else the smallest of at most twice the size, as for a last batch."""
+    waiting = _free.get(room)
+    if not waiting:
+        larger = [size for size, several in list(_free.items()) if room < size <= 2 * room and several]
+        waiting = _free.get(min(larger)) if larger else None
+    try:
+        return waiting.pop() if waiting else None
+    except IndexError:  # another thread took the last one
+        return None
 
 
 def waiting() -> int:

@@ -19,6 +19,7 @@ from feedmill.formats.format import TRAIN_OR_ALL, Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
+from feedmill.jobs.policy import suggesting
 from feedmill.samples.decode import Decoder, decoder_of
 from feedmill.storage import Store, join_url
 
@@ -34,6 +35,16 @@ ALL_SPLITS = "*"
 """The split that opens everything, as None does; in a recipe, where no split means ``train``."""
 
 
+@suggesting(
+    delta_timestamps="did you mean 'windows'? windows={'action': [0, 15]} counts frames, floats are seconds.",
+    image_transforms="fm.Loader(..., transform=function) takes a transform, and decode='torchrgb' makes tensors.",
+    streaming="datasets are read in place, from URLs too.",
+    shuffle="a plan has the order: fm.Plan.over(dataset, shuffle='global').",
+    batch_size="fm.Loader(dataset, batch_size) makes batches.",
+    data_files="name the files as the first argument.",
+    data_dir="name the folder as the first argument.",
+    trust_remote_code="did you mean 'trust'?",
+)
 def open(
     url: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

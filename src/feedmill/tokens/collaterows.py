@@ -139,8 +139,8 @@ class RowCollator:
         """Return the places of a row, whose tokens begin at `start`, and the samples in those that have tokens."""
         made: list[Any] = [document(sample) for sample in row.samples]
         others = [number for number, found in enumerate(made) if found is None]
-        for number, found in zip(others, self.encoder([row.samples[number] for number in others]), strict=True):
-            made[number] = found
+        for number, encoded in zip(others, self.encoder([row.samples[number] for number in others]), strict=True):
+            made[number] = encoded
         widths = np.diff(row.cu_seqlens).tolist()
         room = row.seq_len - int(row.cu_seqlens[-1])
         places: list[Place] = []

@@ -147,12 +147,16 @@ class SampleEncoder:
         self._options = dict(processor_args or {})
         own = self.real.tokenizer_folder()
         try:
-            tokenizer = tokenizer_of(self.real.folder if own is None else own.name)
+            folder = self.real.folder if own is None else own.name
+            assert folder is not None
+            tokenizer = tokenizer_of(folder)
             bos = special_tokens(tokenizer.path.parent).get("bos_token")
             self._bos = bos if text is None and isinstance(bos, str) and bos else None
             name = None if chat_template is None else os.fspath(chat_template)
             self._spec = (
-                None if self._plain else ChatSpec.of(tokenizer, "messages", name, chat_mask, chat_template_args)
+                None
+                if self._plain
+                else ChatSpec.of(tokenizer, "messages", name, chat_mask, chat_template_args, media=True)
             )
         finally:
             if own is not None:
@@ -186,9 +190,10 @@ class SampleEncoder:
         rows: dict[str, list[tuple[int, Any]]] = {}
         for number, sample in enumerate(samples):
             value = _field(sample, self._part)
-            out.append(_bad(f"the sample has no part {self._part!r}", "missing-field"))
             if value is None:
+                out.append(_no_part(sample, self._part))
                 continue
+            out.append(_bad(""))
             if self._plain:
                 out[number] = _plain(value)
                 continue
@@ -426,7 +431,7 @@ class RopePositions:
 
     def __call__(self, made: Mapping[str, Any]) -> Int64s:
         """Return the positions of one sample, int64[3, n], from what the processor made. Raises `DataError`."""
-        model = self.model.__new__(self.model)
+        model: Any = object.__new__(self.model)
         vision = getattr(self.config, "vision_config", None)
         for name, value in {
             "config": self.config,
@@ -482,6 +487,20 @@ def _video_metadata(frames: int, fps: float, facts: Any) -> Any:
 
 def _bad(what: str, kind: str = "bad-document") -> DataError:
     return DataError(what, kind=kind)
+
+
+def _no_part(sample: Any, name: str) -> DataError:
+    """Return the error of a sample without its text; a sample type gives its own fields alone."""
+    fields = list(sample) if isinstance(sample, Sample | Mapping) else list(named_fields(sample) or ())
+    shown = ", ".join(each for each in fields if not each.startswith("__")) or "none"
+    if isinstance(sample, Sample | Mapping):
+        return _bad(f"the sample has no part {name!r} (it has: {shown})", "missing-field")
+    return DataError(
+        f"the sample is {type(sample).__name__} with the fields {shown}, without the part {name!r}",
+        kind="missing-field",
+        fix="Import the data again, or open its parts as they are: 'feedmill prepare DATASET --sample-type"
+        " CrudeWebdataset'.",
+    )
 
 
 def _spans(found: Any) -> Spans | None:

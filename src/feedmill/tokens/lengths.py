@@ -44,6 +44,7 @@ from feedmill.documents.textpath import load_json
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError, refuse_empty
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.base import CountedOnRead, Dataset
+from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.cores import available_cores
@@ -63,7 +64,7 @@ from feedmill.storage.folders import cache_folder
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder
 from feedmill.tokens.chat.forms import form_of
-from feedmill.tokens.chat.reader import OTHER_TEMPLATES, ChatReader, ChatSpec, special_tokens
+from feedmill.tokens.chat.reader import NAMED_TEMPLATES, ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
 from feedmill.tokens.tokenizer import Tokenizer
@@ -73,7 +74,7 @@ logger = logging.getLogger("feedmill")
 FOLDER = "lengths"
 PART = 1 << 14
 """Samples of one part."""
-_VERSION = 1
+_VERSION = 2
 _AT_ONCE = 256
 _NAMED = 5
 """Samples that the report names for each reason."""
@@ -103,6 +104,7 @@ class LengthsReport(VerbReport):
 
     Attributes:
         path: The dataset.
+        split: Its split; None: all of it.
         processor: Class of the processor.
         folder: Folder of the lengths.
         measured: Whether the processor itself was run on all samples.
@@ -117,6 +119,7 @@ class LengthsReport(VerbReport):
     """
 
     path: str
+    split: str | None
     processor: str
     folder: str
     measured: bool
@@ -165,7 +168,7 @@ def lengths(options: Lengths) -> LengthsReport:
     """
     begun = time.monotonic()
     path = os.fspath(options.path)
-    job = _job(open_dataset(path, split=options.split, raw=True), options)
+    job = _job(open_dataset(path, split=TRAIN_OR_ALL if options.split is None else options.split, raw=True), options)
     with job:
         parts, found, refused = job.collected(options.progress)
         chosen = _to_check(found, job.table, options.check) if options.check else []
@@ -173,6 +176,7 @@ def lengths(options: Lengths) -> LengthsReport:
     counted = found[found >= 0]
     return LengthsReport(
         path=path,
+        split=job.dataset.split,
         processor=job.name,
         folder=str(parts.store.root),
         measured=options.measure,
@@ -233,8 +237,8 @@ def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
     if version is None or options.measure or not folder.is_dir():
         return None
     rules = read_rules(os.fspath(folder), options.processor_args)
-    inside = [*folder.iterdir(), *(folder / OTHER_TEMPLATES).glob("*")]
-    files = sorted(path for path in inside if path.suffix in (".json", ".jinja") and path.is_file())
+    beside = (*folder.iterdir(), *(folder / NAMED_TEMPLATES).glob("*"))
+    files = sorted(path for path in beside if path.suffix in (".json", ".jinja") and path.is_file())
     if options.chat_template is not None and Path(options.chat_template).is_file():
         files.append(Path(options.chat_template))
     digest, dated = xxhash.xxh3_128(), False
@@ -378,9 +382,10 @@ class _Texts:
         self._reader: ChatReader | None = None
         self.identity = self.settings = f"text {self._part}"
         if options.text is None:
-            given = None if options.chat_template is None else os.fspath(options.chat_template)
-            name = os.path.abspath(given) if given is not None and os.path.isfile(given) else given
-            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args)
+            name = None if options.chat_template is None else os.fspath(options.chat_template)
+            if name is not None and os.path.exists(name):  # else the name of one of the tokenizer's templates
+                name = os.path.abspath(name)
+            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args, media=True)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
             self.settings = f"messages {self._part} {replace(spec, today=None)}"
@@ -408,8 +413,9 @@ class _Texts:
                     fix="Write each side to a sample of its own.",
                 )
             return form
+        parts = "" if not len(self._dataset) else f" (the first has {', '.join(self._dataset.read_raw([0])[0])})"
         raise ConfigError(
-            f"no conversation in part {self._part!r} of the first samples: {why}",
+            f"no conversation in part {self._part!r} of the first samples: {why}{parts}",
             file=self._dataset.url,
             kind="bad-document",
             fix="Name the part with --messages, or a part of plain text with --text.",

@@ -479,7 +479,7 @@ class Lengths(Processes, WithProgress):
         int | None,
         Opt("N", "Compare N samples with the processor itself, extremes first; exit status 1 if any differs.", min=1),
     ] = None
-    split: Annotated[str | None, Opt("NAME", "Split to open (train, val, test, ...).")] = None
+    split: Annotated[str | None, Opt("NAME", "Split to count; default: train if there is one, as in recipes.")] = None
 
 
 class Numbers(Options, kw_only=True):

@@ -66,7 +66,8 @@ class RealProcessor:
                 f"transformers cannot load the processor ({_short(error)})",
                 file=folder,
                 kind="bad-processor",
-                fix="Install what it asks for, such as torchvision, or count without --check and --measure.",
+                fix="Give the folder of a checkpoint with its processor, and install what this asks for, such as"
+                " torchvision: pip install transformers torch torchvision.",
             ) from None
 
     @property
@@ -218,7 +219,15 @@ def tokenizer_of(folder: str) -> Tokenizer:
             kind="no-tokenizer",
             fix="Give the folder of the checkpoint, or save the processor again with its save_pretrained.",
         )
-    return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
+    try:
+        return load_tokenizer(os.path.join(folder, "tokenizer.json"), "hf")
+    except ConfigError as error:
+        if "--template-source" in error.fix:  # of `tokenize`; a processor is loaded by transformers, as it is
+            error.fix = (
+                "Load the processor with the release of transformers that you train with, and save it with its"
+                " save_pretrained: then its tokenizer.json has what this release reads."
+            )
+        raise
 
 
 def _short(error: Exception) -> str:

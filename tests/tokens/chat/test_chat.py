@@ -14,6 +14,7 @@ import feedmill as fm
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.forms import conversation_of, form_of
+from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.reader import find_template, special_tokens
 from feedmill.tokens.chat.render import Template
 from feedmill.tokens.tokenizer import load_tokenizer
@@ -43,6 +44,42 @@ def user(text: str) -> dict[str, Any]:
 
 def answer(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
+
+
+LISTS = (
+    "{% for m in messages %}{{ m.role }}:"
+    "{% for c in m.content | selectattr('type', 'equalto', 'image') %}(I){% endfor %}"
+    "{% for c in m.content | selectattr('type', 'equalto', 'text') %}{{ c.text }}{% endfor %}|{% endfor %}"
+)
+BOTH = (
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for c in m.content %}"
+    "{% if c.type == 'image' %}(I){% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}|{% endfor %}"
+)
+TEXTS = "{% for m in messages %}{{ m.content ~ '|' }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "marked", "listed"),
+    [
+        (LISTS, "user:(I)(I)What is  that?|assistant:that|", "user:(I)an <image> tag?|assistant:that|"),
+        (BOTH, "(I)What is (I) that?|that|", "(I)an <image> tag?|that|"),
+        (TEXTS, "<image>\nWhat is <image> that?|that|", None),
+    ],
+)
+def test_marks_of_media_in_texts(template: str, marked: str, listed: str | None) -> None:
+    """Texts with marks become lists where a template takes them; no template leaves out an answer that is a text."""
+    compiled = Template(template)
+    placing = Placing()
+
+    def rendered(messages: list[dict[str, Any]]) -> str:
+        placed = placing.placed(messages, lambda each: compiled.render(messages=each).text)
+        return str(compiled.render(messages=placed).text)
+
+    for _ in range(2):  # the second time, the way is known
+        assert rendered([user("<image>\nWhat is <image> that?"), answer("that")]) == marked
+    if listed is not None:
+        content = [{"type": "image"}, {"type": "text", "text": "an <image> tag?"}]
+        assert rendered([{"role": "user", "content": content}, answer("that")]) == listed
 
 
 def texts(path: Path, learned: bool = False) -> list[str]:

@@ -89,6 +89,15 @@ def in_loss(shown: str) -> list[str]:
     return [part.split("]")[0] for part in shown.split("[")[1:]]
 
 
+def test_media_of_rows_are_named() -> None:
+    """Token files have no pictures: of all rows a warning, of some a note."""
+    made, talk = folder(CHATML), {"messages": [user("<image>?"), answer("yes")]}
+    for rows, every in (([talk | {"images": ["a.jpg"]}] * 2, True), ([talk, talk | {"image": "a.jpg"}], False)):
+        _, report = learned(made, rows)
+        said = [one for one in (report.warnings if every else report.notes) if "is not in the tokens" in one]
+        assert len(said) == 1 and "feedmill import FOLDER TABLE OUT" in said[0]
+
+
 WEIGHTS = [("weight", 0, 1), ("loss", 0, 1.0), ("loss_weight", 0.0, 1), ("loss_scale", 0, 1), ("train", False, True)]
 WEIGHTS += [("training", False, True), ("trainable", False, True), ("masked", True, False)]
 

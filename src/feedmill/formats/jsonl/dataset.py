@@ -69,6 +69,12 @@ class JsonlDataset(Dataset):
             return None
         return self.line_splits.part(split, self.store.locate(self.path))
 
+    def _media_advice(self) -> str:
+        return (
+            f"If its rows name media files, 'feedmill import FOLDER {self.url} SHARDS' puts them into shards, with the"
+            " files of FOLDER. Then run 'feedmill prepare-media SHARDS --media-by-extension'."
+        )
+
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._pieces is None else len(self._pieces)
 

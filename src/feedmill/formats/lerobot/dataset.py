@@ -189,7 +189,7 @@ class LeRobotDataset(Episodic, TableDataset):
             blocks = np.searchsorted(columns.ends, stored, side="right")
             for block in np.unique(blocks).tolist():
                 here = blocks == block
-                table = self._blocks.get((file, block), partial(columns.read, block))
+                table = self._block(file, block).table
                 rows = stored[here] - (int(columns.ends[block - 1]) if block else 0)
                 for name in names:  # an array over the block's own memory: `arrow_rows` would copy every column
                     pieces[name].append(matrix(table.column(name), name, where)[rows])

@@ -36,13 +36,15 @@ from feedmill.formats.sample import no_such_key
 from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.unread_files import listed
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import Store
+from feedmill.storage import Store, open_store
 
 if TYPE_CHECKING:
     from feedmill.formats.tables.schemas import Unity
 
 KEY = "__key__"
 _LEROBOT = "/meta/info.json"
+_INSIDE = re.compile(r"(.+)/data(?:/chunk-[0-9]+)?/?")
+"""A folder that may be that of the tables of a LeRobot dataset."""
 _MANAGED = {
     "a Delta": re.compile(r"(^|/)_delta_log/[^/]+\.json$"),
     "an Iceberg": re.compile(r"(^|/)metadata/[^/]+\.metadata\.json$"),
@@ -413,6 +415,9 @@ def _of_folder(store: Store, files: Sequence[str]) -> Iterator[str]:
             kind="other-format",
             fix=f"Open {store.locate(robots[0])}.",
         )
+    inside = _INSIDE.fullmatch(store.url)
+    if inside is not None and open_store(inside[1]).exists(_LEROBOT[1:]):
+        yield f"these are tables of a LeRobot dataset: open {inside[1]} to have its cameras, tasks and episodes, too"
     others = [path for path in beside if path.endswith(ARROW_SUFFIXES)]
     if others:
         yield f"{listed(others, 'Arrow')} beside the Parquet files: not read"

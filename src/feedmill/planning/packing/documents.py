@@ -141,8 +141,8 @@ def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:
             f"the index of {name!r} has no lengths in tokens, so its samples cannot be packed",
             file=dataset.url,
             kind="no-costs",
-            fix="Use tokenized data, add 'tokenize' to the source of text, or remove 'pack'. If it has a column of"
-            " token ids, name it: 'tokens: input_ids'.",
+            fix="Use tokenized data, add 'tokenize' to a source of text or 'lengths' to one of text and media, or"
+            " remove 'pack'. If it has a column of token ids, name it: 'tokens: input_ids'.",
         )
     if lengths.shape != (len(dataset),) or lengths.dtype.kind not in "iu":
         raise DataError(

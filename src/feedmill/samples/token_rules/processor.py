@@ -322,7 +322,8 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
             f"the folder has no {IMAGE} and no {PROCESSOR}",
             file=url,
             kind="no-processor",
-            fix="Give the folder of the checkpoint, with the files of its processor.",
+            fix="Give the folder of the checkpoint on this machine, with the files of its processor. Names of a hub are"
+            " not looked up: download its files first.",
         )
     content = {name: _object(store, name, data) for name, data in read.items()}
     name = _class_of(content, url)

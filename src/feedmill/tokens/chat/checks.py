@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from feedmill.tokens.chat.forms import KEYS, Conversation
+from feedmill.tokens.chat.forms import KEYS, MEDIA, Conversation
 from feedmill.tokens.chat.learned import Learned, ends_in
 from feedmill.tokens.chat.values import CONVERTED, Message, unread
 
@@ -29,6 +29,10 @@ _MEANING = {
     " template that asks for an answer, or generation blocks",
     CONVERTED: "they were written as JSON, once",
 }
+_TO = (
+    " token files hold text alone. To train on text and media, make samples of both with 'feedmill import FOLDER TABLE"
+    " OUT', and pack them by their 'lengths'"
+)
 
 
 @dataclass(slots=True)
@@ -117,6 +121,13 @@ def remarks(found: Mapping[str, Check], documents: int) -> Iterator[tuple[bool, 
             every = one.count >= documents and name != CONVERTED
             yield every, f"{_count(one, documents)}: {name} (first: {one.where}): {meaning}"
     keys = {name.removeprefix(NO_EFFECT): one for name, one in found.items() if name.startswith(NO_EFFECT)}
+    for name in (f"{column!r} of the row" for column in MEDIA):
+        if name in keys:
+            one = keys.pop(name)
+            yield (
+                one.count >= documents,
+                f"{_count(one, documents)}: {name} is not in the tokens (first: {one.where}):{_TO}",
+            )
     if keys:
         most = sorted(keys.items(), key=lambda item: (-item[1].count, item[0]))
         shown = ", ".join(f"{key} ({_count(one, documents)}, first: {one.where})" for key, one in most[:_NAMED])

@@ -23,6 +23,8 @@ ON = ("weight", "loss", "loss_weight", "loss_scale", "train", "training", "train
 OFF = ("masked",)
 """True: the message is not learned; torchtune's name."""
 KEYS = (*ON, *OFF)
+MEDIA = ("image", "images", "video", "videos", "audio", "audios")
+"""Columns of a row about media: token files have no media."""
 UNSUPPORTED = {"train_detail": "ranges inside of a message"}
 """Keys that would change the loss in a way that is unsupported."""
 
@@ -108,7 +110,9 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     if (other := form_of(row)) != form:
         raise BadDocument(f"it has the form {other!r}, not {form!r}")
     tools = _tools(row.get("tools"))
-    ignored = KEYS if form == "sharegpt" and isinstance(row.get("system"), str) else (*KEYS, "system")
+    ignored = (
+        (*MEDIA, *KEYS) if form == "sharegpt" and isinstance(row.get("system"), str) else (*MEDIA, *KEYS, "system")
+    )
     unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
     found = _conversation(row, form, side, tools)
     return found._replace(unread=(*unread, *found.unread))

@@ -22,6 +22,7 @@ from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
+from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
 from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
@@ -52,6 +53,7 @@ class ChatSpec:
         variables: further variables of the template; a row's own come before them.
         stops: tokens that end an answer, as text.
         closed: whether an EOS is added to each conversation.
+        media: whether samples have media beside the conversation; see `feedmill.tokens.chat.mediatexts`.
     """
 
     form: str
@@ -64,6 +66,7 @@ class ChatSpec:
     variables: Variables = ()
     stops: tuple[str, ...] = ()
     closed: bool = False
+    media: bool = False
 
     @classmethod
     def of(
@@ -75,6 +78,7 @@ class ChatSpec:
         variables: Mapping[str, Any] | None = None,
         *,
         closed: bool = False,
+        media: bool = False,
     ) -> ChatSpec:
         """Return the specification for a tokenizer.
 
@@ -96,8 +100,9 @@ class ChatSpec:
         last = tokens.get("eos_token")
         no_stop = {tokens.get(name) for name in _NO_STOP} - {last}
         stops = {*tokenizer.special_tokens(), *([last] if last else [])} - no_stop - {""}
+        stopping = tuple(sorted(stops))
         return cls(
-            form, chosen.text, chosen.with_tools, special, rule, today, "", known, tuple(sorted(stops)), closed=closed
+            form, chosen.text, chosen.with_tools, special, rule, today, "", known, stopping, closed=closed, media=media
         )
 
 
@@ -192,6 +197,7 @@ class Conversations:
         self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
         self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
         self._templates: dict[str, tuple[Template, bool]] = {}
+        self._placing = Placing()
 
     def record(self, row: Any) -> Record:
         """Return the document of a line or a row, with the reason if it has no text."""
@@ -213,6 +219,12 @@ class Conversations:
         own = row_variables(row)
         given = conversation.messages
         render = partial(self._render, conversation.tools, own)
+        if self.spec.media:
+            given = self._placing.placed(
+                given,
+                lambda messages: render(as_seen(messages, set(), objects=False)).text,
+                (conversation.tools is None, repr(own)),
+            )
         conversation = conversation._replace(messages=as_seen(given, notes, objects=False))
         try:
             rendered = render(conversation.messages)
@@ -263,7 +275,7 @@ class Conversations:
             raise BadDocument(f"the chat template failed ({type(error).__name__}: {str(error)[:200]})") from None
 
 
-_FILE, OTHER_TEMPLATES, _JSON = "chat_template.jinja", "additional_chat_templates", "chat_template.json"
+_FILE, NAMED_TEMPLATES, _JSON = "chat_template.jinja", "additional_chat_templates", "chat_template.json"
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DEFAULT, TOOLS = "default", "tool_use"
 
@@ -344,8 +356,8 @@ def _named(folder: Path) -> tuple[dict[str, str], str]:
                 where = str(folder / name)
     if (folder / _FILE).is_file():
         names[DEFAULT], where = _text(folder / _FILE), str(folder / _FILE)
-    if (folder / OTHER_TEMPLATES).is_dir():
-        for path in sorted((folder / OTHER_TEMPLATES).glob("*.jinja")):
+    if (folder / NAMED_TEMPLATES).is_dir():
+        for path in sorted((folder / NAMED_TEMPLATES).glob("*.jinja")):
             names[path.stem] = _text(path)
             where = where or str(path)
     return names, where
