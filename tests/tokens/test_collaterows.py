@@ -280,6 +280,53 @@ def test_plain_text_and_other_samples(processor: Any) -> None:
     assert found.media["image_grid_thw"].tolist() == other.media["image_grid_thw"].tolist() == [[1, 6, 2], [1, 4, 4]]
 
 
+def _picture(name: Any, key: str = "image") -> dict[str, Any]:
+    return {"type": "image", key: name}
+
+
+@pytest.mark.parametrize(
+    ("turns", "more", "first"),
+    [
+        ([_picture("b.jpg"), _picture("a.jpg")], {}, "b"),
+        ([_picture("photos/s.b.jpg", key="path"), _picture("photos/s.a.jpg", key="url")], {}, "b"),
+        (
+            [
+                _picture({"url": "b.jpg"}, key="image_url"),
+                _picture({"url": "a.jpg"}, key="image_url"),
+            ],
+            {},
+            "b",
+        ),
+        ([{"type": "image"}, {"type": "image"}], {"images": ["b.jpg", "a.jpg"]}, "b"),
+        ([{"type": "image"}, {"type": "image"}], {"images": [{"path": "b.jpg"}, {"path": "a.jpg"}]}, "b"),
+        ([_picture("a.jpg"), _picture("b.jpg")], {}, "a"),
+        ([_picture("b.jpg"), _picture("other.jpg")], {}, "a"),
+        ([_picture("other.jpg"), _picture("another.jpg")], {}, "a"),
+        ([{"type": "image"}, {"type": "image"}], {}, "a"),
+    ],
+)
+def test_a_conversation_that_names_its_pictures_gets_them_there(
+    processor: Any, turns: list[Any], more: dict[str, Any], first: str
+) -> None:
+    row = {"messages": [{"role": "user", "content": turns}, {"role": "assistant", "content": "yes"}], **more}
+    pictures = {"a.jpg": picture(64, 64, 1), "b.jpg": picture(32, 32, 2)}
+    for media in (None, ["a.jpg", "b.jpg"]):
+        encoder = collator(processor, media=media).encoder
+        (made,) = encoder([sample("s", {**pictures, "json": json.dumps(row).encode()})])
+        assert made.media["image_grid_thw"][0].tolist() == ([1, 4, 4] if first == "a" else [1, 2, 2])
+
+
+def test_conversations_that_teach_nothing_are_named_once(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [sample(key, {"json": talk("only a question")}) for key in "xy"]
+    with caplog.at_level(logging.WARNING, "feedmill"):
+        made = collator(processor).encoder([A, *rows])
+    assert not any(each.learned.any() for each in made[1:])
+    assert [record.message for record in caplog.records] == [
+        "sample x: nothing to learn: no token contributes to the loss: check the roles and weights of its messages, and"
+        " chat_mask. Further ones are not named."
+    ]
+
+
 def test_other_forms_of_conversations(processor: Any) -> None:
     """Rows may mix them; an assistant may be last or not, and messages may be the part itself."""
     listed = json.dumps(json.loads(talk("hi", "yes"))["messages"]).encode()

@@ -279,7 +279,7 @@ def collate_rows(
             ``last`` or ``none`` (everything).
         processor_args: Parameters with which the processor is called.
         media: Parts with media, in the order of their placeholders. By default all, by the numbers in their names:
-            ``2.jpg`` before ``10.jpg``.
+            ``2.jpg`` before ``10.jpg``. A conversation that names the parts of its media gets them in that order.
         mismatch: What happens to a sample that its row has no room for, or that the processor refuses: ``error``, or
             ``drop``, which makes its place padding and counts it.
         config: Folder with the ``config.json`` of the model, or its configuration; default: the processor's folder. It

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import os
 import re
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,16 +29,29 @@ from feedmill.formats.sample import Sample
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.media import kind_of_header, kind_of_name
 from feedmill.samples.types import named_fields
+from feedmill.tokens.chat.checks import HEADER, NO_STOP, NOTHING
 from feedmill.tokens.chat.forms import form_of
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of, upright_image
+
+logger = logging.getLogger("feedmill")
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Spans = tuple[tuple[int, int], ...]
 _NAMES = {"image": "images", "video": "videos", "audio": "audio"}
 """Kind of media -> the parameter of processors."""
+_CHECKED = {
+    NOTHING: "no token contributes to the loss: check the roles and weights of its messages, and chat_mask",
+    NO_STOP: "the model does not learn to end such an answer: use a template that has a stop token after each",
+    HEADER: "the template ignores add_generation_prompt, and writes another header before another answer: use one that"
+    " asks for an answer, or generation blocks",
+}
+"""What a check of a conversation means for the loss."""
 _NOT_KEPT = ("input_ids", "attention_mask", "offset_mapping", "text_replacement_offsets", "video_metadata")
+_MESSAGES = ("messages", "conversations", "conversation", "prompt", "completion")
+_FILES = ("path", "url", "file")
+"""Keys under which a conversation names the file of a medium, besides that of its kind."""
 _NUMBERS = re.compile(r"(\d+)")
 
 
@@ -62,10 +77,14 @@ class EncodedSample(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """A text as the processor gets it, and the ranges of its characters that contribute to the loss; None for all."""
+    """A text as the processor gets it, and the ranges of its characters that contribute to the loss; None for all.
+
+    `named` are the files that the conversation names for its media, in their order, by kind.
+    """
 
     text: str
     spans: Spans | None
+    named: Mapping[str, Sequence[str]] = {}
 
 
 class SampleEncoder:
@@ -79,7 +98,8 @@ class SampleEncoder:
         chat_template_args: variables of the template.
         chat_mask: rule of the loss, see `feedmill.tokens.chat.learned`.
         processor_args: parameters with which the processor is called.
-        media: parts with media, in the order of their placeholders; default: all, by the numbers in their names.
+        media: parts with media, in the order of their placeholders; default: all, by the numbers in their names. What
+            a conversation names comes first.
 
     Attributes:
         real: the processor.
@@ -148,9 +168,10 @@ class SampleEncoder:
     def _start(self) -> None:
         self._readers: dict[str, ChatReader] = {}
         self._lock = threading.RLock()
+        self._said: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_readers", "_lock")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_readers", "_lock", "_said")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -186,13 +207,23 @@ class SampleEncoder:
                 for number, _ in numbered:
                     out[number] = _bad("a pair of preferences has two texts")
                 continue
-            for (number, _), record in zip(
+            for (number, row), record in zip(
                 numbered, self._reader(form).records([row for _, row in numbered]), strict=True
             ):
-                out[number] = (
-                    _bad(record.reason) if record.text is None else Rendered(record.text, _spans(record.fields[0]))
-                )
+                if record.text is None:
+                    out[number] = _bad(record.reason)
+                else:
+                    out[number] = Rendered(record.text, _spans(record.fields[0]), _named_media(row))
+                    self._note(record.fields[2], samples[number])
         return out
+
+    def _note(self, said: Sequence[str], sample: Any) -> None:
+        """Log what the checks of a conversation found for the first time, as `feedmill tokenize` reports it."""
+        for name in said:
+            if name in _CHECKED and name not in self._said:
+                self._said.add(name)
+                key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
+                logger.warning("sample %s: %s: %s. Further ones are not named.", key, name, _CHECKED[name])
 
     def _reader(self, form: str) -> ChatReader:
         assert self._spec is not None
@@ -210,7 +241,7 @@ class SampleEncoder:
     def _encoded(self, sample: Any, rendered: Rendered) -> EncodedSample | DataError:
         text = rendered.text
         try:
-            given = self._media_of(sample)
+            given = self._media_of(sample, rendered.named)
             media: dict[str, list[Any]] = {}
             more: dict[str, Any] = {}
             for kind, values in given.items():
@@ -230,19 +261,20 @@ class SampleEncoder:
         except DataError as error:
             return error
 
-    def _media_of(self, sample: Any) -> dict[str, list[Any]]:
+    def _media_of(self, sample: Any, named: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
         """Return kind -> the media of a sample, encoded or decoded, in the order of their placeholders."""
         names = _names(sample, self._part) if self._media is None else self._media
-        out: dict[str, list[Any]] = {}
+        out: dict[str, list[tuple[str, Any]]] = {}
         for name in names:
             value = _field(sample, name)
             for each in value if isinstance(value, list | tuple) else () if value is None else (value,):
                 kind = _kind(each, name)
                 if kind is not None:
-                    out.setdefault(kind, []).append(each)
+                    out.setdefault(kind, []).append((name, each))
                 elif self._media is not None:
                     raise _bad(f"the part {name!r} is no image, video or sound", "bad-media")
-        return out
+        key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
+        return {kind: _as_named(given, named.get(kind, ()), str(key)) for kind, given in out.items()}
 
     def _image(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return [upright_image(bytes(value)) if _is_bytes(value) else value for value in values], {}
@@ -523,6 +555,39 @@ def _plain(value: Any) -> Rendered | DataError:
         return Rendered(bytes(value).decode(), None)
     except (TypeError, UnicodeDecodeError):
         return _bad("its text is not UTF-8")
+
+
+def _named_media(row: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return kind -> the files that a conversation names for its media: in its messages, or in lists beside these."""
+    named: dict[str, list[str]] = {}
+    lists = [row[name] for name in _MESSAGES if isinstance(row.get(name), list)]
+    for message in chain(*(lists if "prompt" in row else lists[:1])):
+        content = message.get("content") if isinstance(message, dict) else None
+        for piece in content if isinstance(content, list) else ():
+            for kind in _NAMES if isinstance(piece, dict) else ():
+                if str(piece.get("type", "")).removesuffix("_url") == kind:
+                    file = next((piece[each] for each in (kind, f"{kind}_url", *_FILES) if each in piece), None)
+                    named.setdefault(kind, []).append(_file(file))
+    for kind in _NAMES:
+        beside = next((row[each] for each in (kind, f"{kind}s") if each in row), None)
+        if not any(named.get(kind, ())) and beside is not None:
+            named[kind] = [_file(each) for each in (beside if isinstance(beside, list) else [beside])]
+    return named
+
+
+def _file(value: Any) -> str:
+    if isinstance(value, dict):
+        value = next((value[name] for name in _FILES if name in value), None)
+    return value if isinstance(value, str) else ""
+
+
+def _as_named(given: Sequence[tuple[str, Any]], named: Sequence[str], key: str) -> list[Any]:
+    """Return media in the order in which a conversation names their parts, if it names each; otherwise as given."""
+    files = [name.rpartition("/")[2] for name in named]
+    order = [[n for n, (part, _) in enumerate(given) if file in (part, f"{key}.{part}")] for file in files]
+    if sorted(order) == [[n] for n in range(len(given))]:
+        return [given[n][1] for (n,) in order]
+    return [value for _, value in given]
 
 
 def _conversation(value: Any) -> dict[str, Any]:
