@@ -190,6 +190,9 @@ def test_a_subset_counts_its_own_samples() -> None:
     source = counted("vqa", TOKENS, MEDIA)
     plan = PackedPlan(Plan(Repeat(Subset(Leaf(0, 10), 0, 4), 1), [source], ["vqa"], 3), fm.Packing(SEQ, long="split"))
     assert plan.whole[0].samples == plan.whole[0].kept == 4 and not plan.whole[0].dropped
+    two = counted("vqa", [*TOKENS, -1], [*MEDIA, 0])
+    with pytest.raises(ConfigError, match=r"1 of 6 samples.*it has no text: 2 \(5, 10\); counted over all 11 samples"):
+        PackedPlan(Plan(Repeat(Subset(Leaf(0, 11), 0, 6), 1), [two], ["vqa"], 3), fm.Packing(SEQ, long="drop"))
 
 
 def test_options_of_samples_need_lengths() -> None:

@@ -131,6 +131,8 @@ def _refused(
     """Return the samples without a length. Raises `ConfigError` if these are not to be dropped."""
     found = documents.samples[number].counts.refused
     reasons = "; ".join(map(str, found))
+    if sum(each.samples for each in found) != count:  # of a subset: no sample's own reason is kept
+        reasons += f"; counted over all {len(documents.samples[number]):,} samples of the source"
     if packing.refused == "error":
         raise ConfigError(
             f"{count:,} of {samples:,} samples of {name!r} have no length: {reasons}",
