@@ -372,9 +372,9 @@ def test_an_endless_plan_whose_bytes_are_all_there_is_not_walked_to_its_end(serv
     for _ in range(6 * window):
         assert [bytes(part) for part in next(reader)["bin"]] == [bytes(part) for part in next(expected)["bin"]]
     assert longest[0] <= 4 * window
-    if not fails:  # those of the first batch, and the blocks, once
+    if not fails:  # those of the first batch, as many as were not read ahead yet, and the blocks, once
         total = sum(path.stat().st_size for path in folder.glob("*.tar"))
-        assert sum(end - begin for begin, end in data_requests(server)) < 1.1 * total
+        assert sum(end - begin for begin, end in data_requests(server)) < 1.5 * total
     reader.close()
 
 
