@@ -17,6 +17,7 @@ from benchmarks import peers
 from benchmarks.lib import corpus
 from benchmarks.lib.measure import Row, alternate, child, feedmill, rounds, run
 from benchmarks.media import rows as rows_of
+from benchmarks.media.windows import WARM
 from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
 
 PEERS = ("energon", "lerobot")
@@ -294,8 +295,11 @@ def windows(repeat: int) -> Iterable[Row]:
     """Measure shuffled windows of robot videos per second of processor time, beside LeRobot's own data sets."""
     path = robots()
     for workers in (0, 2):
-        ours = partial(child, sys.executable, "media.peers.feedmill", "windows", path, workers)
-        for what, name, *more in (("data set", "whole", "torchcodec"), ("streaming data set", "streaming")):
+        for what, warm, name, *more in (
+            ("data set", WARM, "whole", "torchcodec"),
+            ("streaming data set", 0, "streaming"),
+        ):
+            ours = partial(child, sys.executable, "media.peers.feedmill", "windows", path, workers, warm)
             words = (name, path, workers, *more)
             theirs = partial(child, peers.need("lerobot"), "media.peers.lerobot", *words, env=peers.environment())
             a, b = alternate(repeat, ours, theirs)

@@ -19,22 +19,23 @@ SECONDS = {
     "action": [number / RATE for number in range(16)],
 }  # fmt: skip
 """The windows: three images, two states and 16 actions a sample."""
-WARM, BATCHES, FEW = 4, 14, 4
-"""Batches before those measured, which pay for new memory and workers; the rest of an epoch; few of a slow side."""
+WARM, BATCHES = 4, 18
+"""Batches of an epoch that may be left out, since they pay for new memory and workers; and all of them."""
 
 
-def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]], number: int = BATCHES) -> dict[str, float]:
+def timed_windows(start: Callable[[], Iterator[Mapping[str, Any]]], warm: int) -> dict[str, float]:
     """Return windows per second of processor time, workers included, and per second of wall time.
 
     Args:
-        start: returns the batches of an epoch. What was done before, such as imports and opening, is not counted, nor
-            are the first batches.
+        start: returns the batches of an epoch. What was done before, such as imports and opening, is not counted.
+        warm: first batches that are not counted; 0 for a side that fills a buffer first.
     """
-    batches, count = start(), 0
-    for _ in range(WARM):
+    began, cpu, count, batches = time.perf_counter(), _busy(), 0, start()
+    for _ in range(warm):
         next(batches)
-    began, cpu = time.perf_counter(), _busy()
-    for _ in range(number):
+    if warm:
+        began, cpu = time.perf_counter(), _busy()
+    for _ in range(BATCHES - warm):
         batch = next(batches)
         count += len(batch["action"])
         assert tuple(batch["action"].shape[1:]) == (16, 6)

@@ -69,7 +69,7 @@ def frames(path: str, together: str) -> dict[str, float]:
     return timed_frames(read, int(together))
 
 
-def windows(path: str, workers: str) -> dict[str, float]:
+def windows(path: str, workers: str, warm: str) -> dict[str, float]:
     """Read windows of a LeRobot data set at random, and give their images as LeRobot does."""
     import feedmill as fm
 
@@ -79,7 +79,7 @@ def windows(path: str, workers: str) -> dict[str, float]:
         plan = fm.Plan.over(dataset, shuffle="global", epochs=1)
         return iter(fm.Loader(plan, batch_size=32, workers=int(workers)))
 
-    return timed_windows(batches)
+    return timed_windows(batches, int(warm))
 
 
 def loaded(path: str, delay: str) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lib.side import answer
-from benchmarks.media.windows import CAMERAS, EPISODES, FEW, FRAMES, RATE, SECONDS, timed_windows
+from benchmarks.media.windows import CAMERAS, EPISODES, FRAMES, RATE, SECONDS, WARM, timed_windows
 
 NAME = "local/robots"
 
@@ -42,7 +42,7 @@ def whole(path: str, workers: str, backend: str) -> dict[str, float]:
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     data = LeRobotDataset(NAME, root=path, delta_timestamps=SECONDS, video_backend=backend)
-    return timed_windows(lambda: _batches(data, int(workers), shuffle=True))
+    return timed_windows(lambda: _batches(data, int(workers), shuffle=True), WARM)
 
 
 def streaming(path: str, workers: str) -> dict[str, float]:
@@ -50,7 +50,7 @@ def streaming(path: str, workers: str) -> dict[str, float]:
     from lerobot.datasets.streaming_dataset import StreamingLeRobotDataset
 
     data = StreamingLeRobotDataset(NAME, root=path, delta_timestamps=SECONDS)
-    return timed_windows(lambda: _batches(data, int(workers)), FEW)
+    return timed_windows(lambda: _batches(data, int(workers)), 0)
 
 
 def _batches(data: Any, workers: int, **options: Any) -> Any:
