@@ -94,6 +94,8 @@ def test_windows_and_episodes(tmp_path: Path) -> None:
     assert dataset.episode_lengths.tolist() == [5, 1, 9] and dataset[5].key == "000002/000000"
     assert dataset[5]["n"].tolist() == [5, 5, 5] and dataset[5]["n_is_pad"].tolist() == [True, False, True]
     assert dataset[4]["n"].tolist() == [3, 4, 4] and dataset[4]["camera0_rgb"].shape == (2, 12, 16, 3)
+    units = fm.open(path, windows={"camera0_rgb": [0, 1]}, decode="rgb")[4]["camera0_rgb"]
+    assert np.array_equal(units, dataset[4]["camera0_rgb"] / np.float32(255)) and units.dtype == np.float32
     assert not fm.check(path).findings
 
 

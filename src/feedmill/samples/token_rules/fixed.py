@@ -1,4 +1,4 @@
-"""Images that become the same number of tokens whatever their size: LLaVA 1.5, DeepSeek-VL, and Llama 3.2 Vision.
+"""Images of any size that become the same number of tokens: LLaVA 1.5, DeepSeek-VL, and Llama 3.2 Vision.
 
 Source: ``LlavaProcessor``, ``DeepseekVLProcessor``, ``DeepseekVLHybridProcessor`` and ``MllamaProcessor`` of
 transformers.
