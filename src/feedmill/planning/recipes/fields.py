@@ -153,6 +153,9 @@ class StageModel(Strict):
     samples: Count | None = Field(None, description="its length in samples of the blend")
     tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
     steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
+    ramp: Literal["linear", "cosine"] | None = Field(
+        None, description="go from the weights of the stage before to these over its length, instead of at once"
+    )
 
 
 Unit = Literal["samples", "tokens", "episodes", "hours"]
