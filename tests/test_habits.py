@@ -86,12 +86,12 @@ def test_an_error_inside_a_property_is_not_hidden_by_the_hints() -> None:
         _ = Broken().shown  # type: ignore[attr-defined]
 
 
-class Typed(fm.CaptioningSample):
+class Typed(fm.samples.CaptioningSample):
     """A user's own type."""
 
 
-def typed(**fields: Any) -> fm.CaptioningSample:
-    return fm.CaptioningSample(__key__="000", __restore_key__=("Webdataset", 1), **fields)
+def typed(**fields: Any) -> fm.samples.CaptioningSample:
+    return fm.samples.CaptioningSample(__key__="000", __restore_key__=("Webdataset", 1), **fields)
 
 
 def test_a_sample_is_shown_in_one_line_without_its_pixels() -> None:
@@ -114,7 +114,7 @@ def test_default_collate_names_what_makes_batches_of_samples(tmp_path: Path) -> 
         (tmp_path / f"{number}.txt").write_text("a cat")
     fm.import_data(tmp_path, tmp_path / "out")
     dataset = fm.open(tmp_path / "out")
-    assert type(dataset[0]) is fm.CaptioningSample
+    assert type(dataset[0]) is fm.samples.CaptioningSample
     for workers in (0, 1):
         with raises(TypeError, r"no batch of a CaptioningSample: use .*to_torch\(\).*as_dataset\(\)"):
             next(iter(data.DataLoader(dataset, batch_size=2, num_workers=workers)))

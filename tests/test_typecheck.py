@@ -22,7 +22,7 @@ class Task(fm.TaskEncoder):
         return widths
 
 loader = fm.Loader(plan, 8, workers="auto", output="numpy", task_encoder=Task())
-loader = fm.Loader(fm.PackedPlan(plan, fm.Packing(seq_len=16)), 8)
+loader = fm.Loader(fm.tokens.PackedPlan(plan, fm.tokens.Packing(seq_len=16)), 8)
 ```
 """
 BAD = """
@@ -52,21 +52,21 @@ MISSPELT = {
     "fm.Loader(plan, 8, deal={})": "contiguous",
     "fm.Loader(plan, 8, remainder={})": "uneven",
     'fm.Plan.over(["a"], shuffle={})': "block",
-    "fm.Packing(16, method={})": "concat",
-    "fm.Packing(16, last={})": "keep",
-    "fm.Packing(16, long={})": "truncate",
+    "fm.tokens.Packing(16, method={})": "concat",
+    "fm.tokens.Packing(16, last={})": "keep",
+    "fm.tokens.Packing(16, long={})": "truncate",
     'fm.bench("r.yaml", 8, output={})': "torch",
     'fm.import_data("a", "b", type={})': "captioning",
     'fm.import_data("a", "b", compression={})': "zst",
     'fm.prepare("a", on_error={})': "skip",
     'fm.tag(["a"], ["char_length_v1"], on_error={})': "skip",
-    'fm.stat(["a"], on_error={})': "skip",
+    'fm.documents.stat(["a"], on_error={})': "skip",
     'fm.convert("a", "b", to="jsonl", on_error={})': "skip",
-    'fm.delete("a", ["k"], on_error={})': "skip",
-    'fm.index("a", on_error={})': "skip",
+    'fm.edit.delete("a", ["k"], on_error={})': "skip",
+    'fm.tokens.index("a", on_error={})': "skip",
     'fm.dedupe(["a"], {})': "paragraphs",
     'fm.neardedupe(["a"], keep={})': "longest",
-    'fm.extract(["a"], "b", linearizer={})': "trafilatura",
+    'fm.documents.extract(["a"], "b", linearizer={})': "trafilatura",
 }
 """Calls with an option of which only some words are valid, and one of them."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from feedmill.tokens.verbs.tokenize import tokenize
 
 from feedmill.converting.convert import convert
 from feedmill.curation.dedupe.dedupe import dedupe
@@ -25,7 +26,6 @@ from feedmill.errors import DataError
 from feedmill.formats.documents import read_rows
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import packed
-from feedmill.tokens.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents
 
 TEXTS = [

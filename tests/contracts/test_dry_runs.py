@@ -125,8 +125,8 @@ def killed(monkeypatch: pytest.MonkeyPatch, function: str, command: str) -> None
 @pytest.mark.parametrize("verb", ["merge", "reshard", "tag"])
 def test_python_has_the_same_dry_run(root: Path, verb: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
-        "merge": lambda: fm.merge(["books.pbin", "news.pbin"], "all.pbin", dry_run=True),
-        "reshard": lambda: fm.reshard("coco", "x", max_shard_samples=2, dry_run=True, progress=False),
+        "merge": lambda: fm.tokens.merge(["books.pbin", "news.pbin"], "all.pbin", dry_run=True),
+        "reshard": lambda: fm.edit.reshard("coco", "x", max_shard_samples=2, dry_run=True, progress=False),
         "tag": lambda: fm.tag(["web/documents"], ["char_length_v1"], dry_run=True, progress=False),
     }
     before = state(root)

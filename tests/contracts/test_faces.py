@@ -219,7 +219,7 @@ def test_a_recipe_has_the_keys_of_the_functions() -> None:
     windows = {name for name, why in OPEN_ONLY.items() if "windows" in why}
     of_tokens = set(WindowsModel.model_fields) - {"frames"}  # written under 'windows' without a name of its own
     assert windows == of_tokens & opened == of_tokens
-    assert set(PackModel.model_fields) >= set(inspect.signature(fm.Packing).parameters)
+    assert set(PackModel.model_fields) >= set(inspect.signature(fm.tokens.Packing).parameters)
     over = set(inspect.signature(fm.Plan.over).parameters)
     assert over - {"datasets", "weights"} <= set(RecipeModel.model_fields)
     shuffle = set(inspect.signature(shuffled).parameters) - {"child", "key", "sources"}
@@ -277,8 +277,8 @@ def test_one_name_counts_as_a_list_of_it(tmp_path: Path) -> None:
     assert list(fm.open(tmp_path / "t")[0]) == ["__key__", "t"]
     fm.convert(tmp_path / "d", tmp_path / "json.jsonl", "jsonl", fields="js*", progress=False)
     assert fm.open(tmp_path / "json.jsonl")[0]["json"] == {"__key__": "a", "json": "x"}
-    fm.add_parts(tmp_path / "d", tmp_path / "more", parts="id", progress=False)
-    fm.delete(tmp_path / "d", "ab", progress=False)
+    fm.edit.add_parts(tmp_path / "d", tmp_path / "more", parts="id", progress=False)
+    fm.edit.delete(tmp_path / "d", "ab", progress=False)
     assert [(sample.key, sorted(sample)) for sample in fm.open(tmp_path / "d")] == [
         ("a", ["id", "json", "t"]),
         ("b", ["id", "json", "t"]),

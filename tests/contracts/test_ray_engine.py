@@ -157,7 +157,7 @@ def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: p
     for name, on in (("here", without_engine()), ("ray", contextlib.nullcontext())):
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))
         with on:
-            folder = fm.lengths(data, processor=place, progress=False).folder
+            folder = fm.tokens.lengths(data, processor=place, progress=False).folder
         found.append({path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name.isdigit()})
     assert found[0] == found[1] and len(found[0]) == 5
 

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from feedmill.errors import ConfigError
-from feedmill.tokens.numbers import (
+from feedmill.tokens.verbs.numbers import (
     Step,
     count_lines,
     count_tokens,
@@ -22,6 +20,8 @@ from feedmill.tokens.numbers import (
     trained_tokens,
     windows,
 )
+
+from feedmill.errors import ConfigError
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())

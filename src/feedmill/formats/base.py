@@ -456,11 +456,11 @@ class Dataset(Hinted, Showable, ABC):
 
         Args:
             processor: folder of the checkpoint: its processor and its tokenizer.json.
-            options: as of `feedmill.lengths`: messages, text, chat_template, chat_template_args, processor_args, media,
+            options: as of `feedmill.tokens.lengths`: messages, text, chat_template, chat_template_args, processor_args, media,
                 measure, progress.
 
         Raises:
-            ConfigError, NotFound, EmptyResult: as `feedmill.lengths` does; or the samples are tokens already.
+            ConfigError, NotFound, EmptyResult: as `feedmill.tokens.lengths` does; or the samples are tokens already.
         """
         return provided("lengths_by")(self, processor, **options)  # type: ignore[no-any-return]
 

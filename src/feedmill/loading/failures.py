@@ -158,7 +158,7 @@ def policy_for(on_error: str | Substitute) -> Substitute | None:
         return on_error
     if on_error not in ("raise", "substitute"):
         raise ConfigError(
-            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
+            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.loading.Substitute."
         )
     return Substitute() if on_error == "substitute" else None
 

@@ -20,7 +20,7 @@ from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, op
 from feedmill.tokens.options import Merge
 from feedmill.tokens.outputs import LINES, has_parts, part_path
 from feedmill.tokens.rewrite import Report, form_for, limited, start
-from feedmill.tokens.shuffle import generator
+from feedmill.tokens.verbs.shuffle import generator
 
 
 @verb(Merge)

@@ -18,7 +18,7 @@ from feedmill.tokens.corpus import Documents, Numbers, open_corpus
 from feedmill.tokens.options import Split
 from feedmill.tokens.outputs import need_parts, part_path
 from feedmill.tokens.rewrite import Part, Report, form_for, start
-from feedmill.tokens.shuffle import chunk_range
+from feedmill.tokens.verbs.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
