@@ -6,6 +6,7 @@ import copy
 import pickle
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,8 +62,8 @@ def test_a_loader_has_rank_and_world_size_and_no_set_epoch(lines: Path) -> None:
 def test_a_hint_names_only_what_exists(lines: Path) -> None:
     dataset = fm.open(lines)
     for hint in [*fm._HINTS.values(), *habits.HINTS.values(), *checks.HINTS.values()]:
-        for name in re.findall(r"fm\.(\w+)", hint):
-            assert hasattr(fm, name), hint
+        for name in re.findall(r"fm\.(\w+(?:\.\w+)*)", hint):
+            assert resolve_name(f"feedmill:{name}"), hint
         for name in re.findall(r"dataset\.(\w+)", hint):
             assert hasattr(dataset, name), hint
         for name in re.findall(r"loader\.(\w+)", hint):

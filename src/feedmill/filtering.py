@@ -51,7 +51,7 @@ _OF_DOCUMENTS = ("allow_stale", "id", "workers")
 def filter(options: Filter) -> Any:
     """Documents keep their order. Inputs are token files or JSONL files with an `output`, and else a configuration.
 
-    Returns a `feedmill.tokens.rewrite.Report` with an `output`, and else a `feedmill.curation.mix.report.MixReport`.
+    Returns a `feedmill.reports.TokensReport` with an `output`, and else a `feedmill.reports.MixReport`.
     (Not typed: every caller would have to tell the two apart.)
 
     Raises:

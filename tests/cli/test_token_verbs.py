@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from feedmill.tokens.verbs.filter import filter as filter_files
 from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError
 from feedmill.tokens.options import parse_ratio
+from feedmill.tokens.verbs.filter import filter as filter_files
 
 MODALITIES = Path(__file__).parents[1] / "golden/modalities"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 
 from feedmill.converting.convert import convert
 from feedmill.curation.dedupe.dedupe import dedupe
@@ -26,6 +25,7 @@ from feedmill.errors import DataError
 from feedmill.formats.documents import read_rows
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import packed
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents
 
 TEXTS = [

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedmill.tokens.verbs.index import index
-from feedmill.tokens.verbs.tokenize import tokenize
 
 import feedmill as fm
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError, FeedmillError
 from feedmill.jobs.policy import POLICIES, ErrorPolicy
+from feedmill.tokens.verbs.index import index
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, write_lines
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 
 import feedmill as fm
 from feedmill.documents.file import DocumentFile
@@ -18,6 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedmill.tokens.verbs.index import index
 
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.formats import line_ranges
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
+from feedmill.tokens.verbs.index import index
 
 TEXTS = {
     "plain": b'{"a": 1}\n' * 40,

@@ -6,7 +6,6 @@ import pickle
 from pathlib import Path
 
 import pytest
-from feedmill.tokens.verbs.merge import merge
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.sniff import sniff
@@ -18,6 +17,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
+from feedmill.tokens.verbs.merge import merge
 from helpers.nanoset_golden import documents
 from helpers.tars import make_shards
 

@@ -1,4 +1,4 @@
-"""``fm.tokens.collate_rows``: packed rows of text, media and documents as batches, and what differs from its prediction."""
+"""``fm.tokens.collate_rows``: packed rows of text, media and documents as batches, and what its prediction misses."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, MODALITIES, NANOSETS, tokenizer_file
 
 PACKED = json.loads((MODALITIES / "expected.json").read_text())["pack_config"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from feedmill.tokens.verbs.filter import filter
 from feedmill.tokens.verbs.merge import merge
 from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 
 import feedmill as fm
 from feedmill.documents.find import find_documents
@@ -15,6 +14,7 @@ from feedmill.formats.tokens.manifest import read_manifest, write_manifest
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
 from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 BOUNDS = ".pbin.feedmill.bounds"

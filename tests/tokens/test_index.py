@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from feedmill.tokens.verbs.index import index
 
 from feedmill.errors import ConfigError
+from feedmill.tokens.verbs.index import index
 
 
 def test_an_index_does_not_replace_its_file(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from feedmill.tokens.verbs.decode import decode
-from feedmill.tokens.verbs.tokenize import tokenize
 from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, NotFound
 from feedmill.samples.preview import token_text
+from feedmill.tokens.verbs.decode import decode
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import loaded, tokenizer_file, write_lines
 
 TEXTS = ["Hello, world", "the second document", "and a third"]

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from feedmill.tokens.encode import Encodings
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
 from feedmill.tokens.token_files import TokenizeReport
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.kills import finish, moments, run_until_killed
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from feedmill.errors import ConfigError
 from feedmill.tokens.verbs.numbers import (
     Step,
     count_lines,
@@ -20,8 +22,6 @@ from feedmill.tokens.verbs.numbers import (
     trained_tokens,
     windows,
 )
-
-from feedmill.errors import ConfigError
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feedmill.tokens.verbs.resample import Source, resample
 from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.storage import LocalStore
+from feedmill.tokens.verbs.resample import Source, resample
 
 Row = tuple[str, str, str, bytes]
 

@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feedmill.tokens.verbs.filter import filter
-from feedmill.tokens.verbs.merge import merge
-from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk, shuffled
-from feedmill.tokens.verbs.split import split
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +23,10 @@ from feedmill.storage import LocalStore
 from feedmill.tokens import corpus, rewrite, writer
 from feedmill.tokens.corpus import Chunks, open_corpus
 from feedmill.tokens.outputs import sizes_of
+from feedmill.tokens.verbs.filter import filter
+from feedmill.tokens.verbs.merge import merge
+from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk, shuffled
+from feedmill.tokens.verbs.split import split
 from helpers.durations import examples
 
 Documents = list[list[int]]

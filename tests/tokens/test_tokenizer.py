@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.tokens import engines, tokenizer
 from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 

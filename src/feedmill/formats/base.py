@@ -456,8 +456,8 @@ class Dataset(Hinted, Showable, ABC):
 
         Args:
             processor: folder of the checkpoint: its processor and its tokenizer.json.
-            options: as of `feedmill.tokens.lengths`: messages, text, chat_template, chat_template_args, processor_args, media,
-                measure, progress.
+            options: as of `feedmill.tokens.lengths`: messages, text, chat_template, chat_template_args, processor_args,
+                media, measure, progress.
 
         Raises:
             ConfigError, NotFound, EmptyResult: as `feedmill.tokens.lengths` does; or the samples are tokens already.

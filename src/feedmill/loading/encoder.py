@@ -149,8 +149,8 @@ class TaskEncoder:
     def pack_selected_samples(self, samples: Any) -> Any:
         """With packing: build one pack from the selected samples.
 
-        If the recipe packs samples (``lengths`` and ``pack``), `samples` is a `feedmill.samples.SampleRow` of encoded samples,
-        which is read like a list. `select_samples_to_pack` is then not called, and there is no buffer."""
+        If the recipe packs samples (``lengths`` and ``pack``), `samples` is a `feedmill.samples.SampleRow` of encoded
+        samples, which is read like a list. `select_samples_to_pack` is then not called, and there is no buffer."""
         raise NotImplementedError
 
     @_hook

@@ -127,8 +127,8 @@ class Labels:
         Args:
             values: array or tensor, on any device, [rows] (one per row) or [rows, tokens] (one per token of each row).
                 There may be fewer tokens than in the rows, because inputs and targets are one shorter. If each row
-                holds one sample, more dimensions are allowed. Packed rows that became one, as `feedmill.tokens.collate_rows`
-                makes them, are [1, rows * width] or [rows * width], or one token less.
+                holds one sample, more dimensions are allowed. Packed rows that became one, as
+                `feedmill.tokens.collate_rows` makes them, are [1, rows * width] or [rows * width], or one token less.
             mask: bool, of the same shape: which values count, for example ``targets != -100``. Default: all.
 
         Returns:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feedmill.tokens.verbs.tokenize import tokenize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.vla_text import member_header, shard_name, write_vla_text
 from feedmill.storage import open_store
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.tokenizer_data import EOS, pbin_documents, tokenizer_file, write_lines
 

@@ -35,7 +35,7 @@ def reshard(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exac
 
 
 def run(values: Mapping[str, Any]) -> ResampleReport:
-    """Run the resharding of a configuration, see `SCHEMA`. Raises the errors of `feedmill.tokens.verbs.resample.resample`."""
+    """Run the resharding of a configuration, see `SCHEMA`. Raises the errors of `resample`."""
     from feedmill.tokens.verbs.resample import resample
 
     return resample(

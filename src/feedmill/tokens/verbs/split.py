@@ -17,7 +17,7 @@ from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Documents, Numbers, open_corpus
 from feedmill.tokens.options import Split
 from feedmill.tokens.outputs import need_parts, part_path
-from feedmill.tokens.rewrite import Part, Report, form_for, start
+from feedmill.tokens.rewrite import Part, TokensReport, form_for, start
 from feedmill.tokens.verbs.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
@@ -26,7 +26,7 @@ _MOST_EMPTY = 10_000
 
 
 @verb(Split)
-def split(options: Split) -> Report:
+def split(options: Split) -> TokensReport:
     """Exactly one of `chunks`, `ratio` and `plan` is given. The first chunks may have one document more.
 
     Raises:
