@@ -63,7 +63,7 @@ for batch in fm.Loader(typed, 8, collate=together, workers=2):
     batch.nothing
 train(fm.Loader(typed, 8, collate=together if ds else None))
 together([ds[0]]).nothing
-fm.merge(["a.pbin"], "b.pbin")
+fm.load_dataset("coco")
 fm.tokens.merged(["a.pbin"], "b.pbin")
 fm.Loader(ds, 8, num_workers=2)
 ```
@@ -133,6 +133,6 @@ def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(errors: dict[str,
 
 @pytest.mark.xdist_group("pyright")
 def test_samples_and_batches_have_types(errors: dict[str, list[str]]) -> None:
-    misspelt = ("nothing", "captoin", "fm.merge(", "merged(", "num_workers")
+    misspelt = ("nothing", "load_dataset", "captoin", "merged(", "num_workers")
     wrong = [n for n, line in enumerate(TYPED.splitlines(), 1) if any(word in line for word in misspelt)]
     assert sorted({int(error.split(":")[1]) for error in errors["typed.md"]}) == wrong, errors["typed.md"]

@@ -89,10 +89,14 @@ _GROUPS = ("documents", "edit", "loading", "reports", "samples", "tokens")
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
     **dict.fromkeys(
+        ("read_parquet", "read_csv", "read_json", "read_table", "from_pandas", "WebDataset", "StreamingDataset"),
+        "Use fm.open(path), which detects the format.",
+    ),
+    **dict.fromkeys(
         ("DataLoader", "StatefulDataLoader", "dataloader", "get_loader"), "Use fm.Loader(plan, batch_size)."
     ),
     **dict.fromkeys(
-        ("interleave", "interleave_datasets", "blend", "Blend", "mixture", "concat", "concatenate_datasets"),
+        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "mixture", "concat", "concatenate_datasets"),
         "Use fm.Plan.over(datasets, weights), or 'blend' or 'concat' in a recipe: fm.Recipe.load(file).plan().",
     ),
     **dict.fromkeys(("ConcatDataset", "ChainDataset"), "Use fm.Plan.over(datasets), or 'concat' in a recipe."),
@@ -108,10 +112,23 @@ _HINTS = {
     ),
     **dict.fromkeys(("collate", "default_collate"), "It is an argument: fm.Loader(..., collate=function)."),
     **dict.fromkeys(
-        ("ShardWriter", "TarWriter", "MDSWriter", "save"), "Use fm.write(samples, path), or fm.writer(path)."
+        ("ShardWriter", "TarWriter", "MDSWriter", "save"), "Use fm.write(path, samples), or fm.writer(path)."
     ),
     **dict.fromkeys(("import_", "ingest", "from_files"), "Use fm.import_data(sources, output)."),
     **dict.fromkeys(("compose", "map", "Compose"), "Use fm.Loader(..., transform=function), or dataset.map(function)."),
+    **dict.fromkeys(
+        ("to_webdataset", "to_parquet", "to_jsonl", "to_mds", "export"), "Use fm.convert(path, output, to=format)."
+    ),
+    **dict.fromkeys(("head", "sample", "take"), "Use fm.open(path)[:5], or fm.preview(path)."),
+    **dict.fromkeys(("describe", "stats", "statistics", "summary"), "Use fm.info(path), or fm.documents.stat(paths)."),
+    **dict.fromkeys(("view", "browse", "visualize", "display", "plot"), "Use fm.show(path), or fm.serve(paths)."),
+    **dict.fromkeys(
+        ("seed", "set_seed", "manual_seed", "seed_everything"),
+        "The order and the transforms depend on the seed of the plan alone: fm.Plan.over(dataset, seed=...).",
+    ),
+    **dict.fromkeys(("validate", "verify", "lint"), "Use fm.check(path)."),
+    **dict.fromkeys(("deduplicate", "dedup", "minhash"), "Use fm.dedupe(documents)."),
+    "version": "It is fm.__version__.",
     "Tokenizer": "Use fm.tokenize(inputs, output, tokenizer=...).",
     "mount_dataset": "Use fm.edit.mount(path, folder).",
 }
@@ -227,5 +244,9 @@ def _hint(name: str) -> str:
     for group in _GROUPS:
         if name in import_module(f"feedmill.{group}").HOMES:
             return f". It is fm.{group}.{name}"
-    hint = _HINTS.get(name)
-    return f". {hint}" if hint else ""
+    if name in _HINTS:
+        return f". {_HINTS[name]}"
+    from feedmill.errors import suggestion
+
+    similar = suggestion(name, [each for each in __all__ if each not in _GROUPS], cutoff=0.75)
+    return f". {similar}" if similar else ""
