@@ -59,6 +59,12 @@ def filter(options: Filter) -> Any:
             `feedmill.tokens.verbs.filter.filter` and `feedmill.curation.mix.job.mix`.
         EmptyResult: nothing passes.
     """
+    opened = getattr(options.inputs, "url", None)
+    if opened is not None:
+        raise TypeError(
+            f"filter takes paths or a configuration, not a {type(options.inputs).__name__}: filter its samples with"
+            f" dataset.filter(function), or pass {opened!r}"
+        )
     inputs = os.fspath(options.inputs) if isinstance(options.inputs, os.PathLike) else options.inputs
     if options.output is not None:
         _refuse(options, _OF_DOCUMENTS, "a configuration that filters documents")

@@ -35,7 +35,7 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound
+from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
@@ -137,6 +137,11 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     url: str
     split: str | None = None
     _opened: Opened = Opened()
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        if cls is Dataset:
+            raise TypeError("a dataset is opened: use fm.open(path)")
+        return super().__new__(cls)
 
     def __repr__(self) -> str:
         split = "" if self.split is None else f", split {self.split}"
@@ -458,7 +463,8 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
             DataError: the function failed; the error names the sample.
             EmptyResult: it is true for no sample.
         """
-        return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
+        with _user_frames():
+            return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
 
     def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset[Read]:
         """Return a view of some samples, in the given order.
@@ -530,6 +536,10 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[Any]) -> list[Read]: ...
 
     def __getitem__(self, index: int | str | slice | Sequence[int] | npt.NDArray[Any]) -> Read | list[Read]:
+        with _user_frames():
+            return self._indexed(index)
+
+    def _indexed(self, index: int | str | slice | Sequence[int] | npt.NDArray[Any]) -> Read | list[Read]:
         if isinstance(index, str):
             return self._by_key(index)
         if isinstance(index, slice):
@@ -570,7 +580,9 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
 
     def __iter__(self) -> Iterator[Read]:
         for start in range(0, len(self), 256):
-            yield from self.read(range(start, min(start + 256, len(self))))
+            with _user_frames():
+                block = self.read(range(start, min(start + 256, len(self))))
+            yield from block
 
     def _inside(self, indices: Indices) -> npt.NDArray[np.int64]:
         """Return numbers of samples, int64[n]. Raises `IndexError` for one that is negative or too large."""
@@ -582,6 +594,16 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         if not -count <= index < count:
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
+
+
+class _user_frames:  # as a function; a generator would add frames, and takes longer
+    """Remove the frames of this package from the error of a user's function in `Dataset.map` or `filter`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, DataError) and error.kind == "function-failed":
+            raise shortened(error)
 
 
 def numbers_inside(indices: npt.ArrayLike, count: int, url: str, noun: str = "sample") -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ HINTS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("column_names", "columns", "features", "schema", "dtypes"),
-        "The parts of a sample are list(dataset[0]); dataset.to_arrow().schema has their types.",
+        "dataset[0] shows the parts of a sample; dataset.to_arrow().schema has their names and types.",
     ),
     **dict.fromkeys(("num_rows", "shape", "size"), "Use len(dataset)."),
     **dict.fromkeys(
@@ -46,7 +46,8 @@ HINTS: Mapping[str, str] = {
     "unique": "Use dataset.to_polars() or dataset.to_pandas().",
     "to_list": "Use list(dataset).",
     **dict.fromkeys(
-        ("save_to_disk", "push_to_hub", "to_parquet", "to_json", "to_csv", "save"), "Use fm.write(path, dataset), or fm.convert(path, output, to=format)."
+        ("save_to_disk", "push_to_hub", "to_parquet", "to_json", "to_csv", "save"),
+        "Use fm.write(path, dataset), or fm.convert(path, output, to=format).",
     ),
     **dict.fromkeys(
         ("shard", "n_shards", "num_shards"),

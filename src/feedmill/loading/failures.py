@@ -291,7 +291,7 @@ _LINES = 4
 _STAGE_VERBS = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
     "transform": "Fix the transform, or let it accept such samples.",
-    "collate": "Return samples whose fields can be collated, or pass your own collate.",
+    "collate": "Let the transform return samples whose fields can be collated, or change collate.",
 }
 
 
