@@ -144,7 +144,7 @@ def test_reports_are_the_same_on_ray(
 def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results come back from the nodes, whose cache folders may be their own."""
     pytest.importorskip("jinja2")
-    from feedmill.tokens import lengths as module
+    from feedmill.tokens.verbs import lengths as module
     from helpers.processor_data import dataset, picture, processor, talk
 
     members = {

@@ -18,7 +18,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.samples.token_rules.processor import read_rules
-from feedmill.tokens import lengths as module
+from feedmill.tokens.verbs import lengths as module
 from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
 
 pytest.importorskip("jinja2")
