@@ -129,7 +129,6 @@ GUESSES: list[tuple[str, str | None]] = [
     # open and look
     ("fm.load_dataset('cards')", r"Use fm.open\(path\)"),
     ("fm.read_parquet('cards')", "detects the format"),
-    ("fm.Dataset('cards')", r"use fm.open\(path\)"),
     ("fm.open('cards', streaming=True)", "read in place"),
     ("fm.describe('cards')", r"fm.info\(path\)"),
     ("fm.visualize('cards')", r"fm.show\(path\)"),
@@ -172,7 +171,6 @@ GUESSES: list[tuple[str, str | None]] = [
     ("fm.Recipe.load({'datasets': [{'path': 'qa.jsonl', 'weight': 1}]})", "'blend'"),
     ("fm.Recipe.load({'source': {'path': 'qa.jsonl'}, 'pack': {'seq_len': 8, 'epochs': 1}})", "top of the recipe"),
     ("fm.interleave_datasets([ds, ds])", "fm.Plan.over"),
-    ("fm.Plan(ds)", "fm.Plan.over"),
     ("fm.pack(ds, 1024)", "'pack' in a recipe"),
     # write
     ("fm.save(ds, 'out')", r"fm.write\(path, samples\)"),

@@ -138,11 +138,6 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     split: str | None = None
     _opened: Opened = Opened()
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
-        if cls is Dataset:
-            raise TypeError("a dataset is opened: use fm.open(path)")
-        return super().__new__(cls)
-
     def __repr__(self) -> str:
         split = "" if self.split is None else f", split {self.split}"
         return f"<{self.format} dataset {self.url!r}: {len(self):,} samples{split}>"

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -70,13 +70,6 @@ class Plan(Showable):
     """
 
     reads_apart: ClassVar[bool] = True
-
-    def __new__(cls, *given: Any, **_: Any) -> Self:
-        if given and isinstance(given[0], Dataset | str | os.PathLike | list | Mapping):
-            raise TypeError(
-                "a plan is made by fm.Plan.over(datasets, weights), or by fm.Recipe.load(path).plan() of a recipe"
-            )
-        return super().__new__(cls)
 
     def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
