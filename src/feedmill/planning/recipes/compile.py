@@ -108,7 +108,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
                 raise ConfigError(
                     "'targets' is for rows of tokens, and a source with 'lengths' makes them rows of samples",
                     kind="bad-recipe",
-                    fix="Remove it, and pass collate=feedmill.collate_rows(...) to the loader, which makes labels.",
+                    fix="Remove it, and pass collate=fm.tokens.collate_rows(...) to the loader, which makes labels.",
                 )
             plan.transform, plan.collate = targets_of(model.targets, 0 if model.pack is None else model.pack.pad)
     asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
