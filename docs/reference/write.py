@@ -6,7 +6,7 @@ from pathlib import Path
 
 from feedmill.errors import KINDS
 
-PAGE = Path(__file__).parent / "errors.md"
+PAGE = Path(__file__).parents[1] / "internals/errors.md"
 HEAD = """\
 # Kinds of errors
 

@@ -499,7 +499,7 @@ KINDS: dict[str, dict[str, str]] = {
         "read-only": "The server cannot write this. Start it with `--edit`, on the machine that has the recipe.",
     },
 }
-"""The kinds of errors by subject: what each means, and what to do about it. docs/reference/errors.md is made from it.
+"""The kinds of errors by subject: what each means, and what to do about it. docs/internals/errors.md is made from it.
 
 A kind is what a program would branch on; the message says the rest. Storage errors of the operating system have its
 names as kinds, such as ``enospc`` and ``eacces``. Failures of samples have the class of the exception, if a function of
