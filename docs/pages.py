@@ -1,4 +1,4 @@
-"""The pages of the site by section, and ``llms.txt``, a list of them with what each is about, for programs that read."""
+"""The pages of the site by section, and ``llms.txt``, a list of them with what each is about, for programs."""
 
 from __future__ import annotations
 

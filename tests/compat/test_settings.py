@@ -104,7 +104,7 @@ def test_what_is_given_is_used_refused_or_noted() -> None:
         ({"mode": 0}, "x.yaml: 'mode' is unsupported: not done. Remove it."),
         (
             {"wieght": 3},
-            r"x.yaml: unknown setting 'wieght' \(did you mean 'weight'\?\). Remove it: it is no setting of a test.",
+            r"x.yaml: unknown setting 'wieght' \(did you mean 'weight'\?\). Remove it: it is not a setting of a test.",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def test_strays_are_left_out_counted_and_named(
     assert ("AppleDouble" in remark) == ("mac" in kind or kind == "zip")
     (found,) = fm.check(tmp_path / "s", progress=False).findings
     assert found.kind == "stray-members" and "feedmill convert" in str(found)
-    with pytest.raises(DataError, match="are no data") as caught:
+    with pytest.raises(DataError, match="are not data") as caught:
         fm.prepare(tmp_path / "s", progress=False)
     assert caught.value.kind == "stray-members"
     fm.convert(tmp_path / "s", tmp_path / "clean", "wds", progress=False)

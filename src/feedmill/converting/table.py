@@ -104,7 +104,7 @@ def conversion_table() -> str:
 
 
 def target_table() -> str:
-    """Return the table of what each format writes and cannot store, as Markdown, for `docs/internals/conversions.md`."""
+    """Return the table of what each format writes and cannot store, for docs/internals/conversions.md."""
     lines = ["| `--to` | writes | cannot store |", "|---|---|---|"]
     lines += [f"| `{name}` | {target.writes} | {target.lacks} |" for name, target in targets().items()]
     return "\n".join(lines) + "\n"
