@@ -54,6 +54,11 @@ def prepare(_: Sphinx, name: str, source: list[str]) -> None:
     source[0] = text
 
 
+def quote_patterns(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
+    """Make literals of quoted patterns of files: a star in them is not emphasis."""
+    lines[:] = [re.sub(r"'([^'`]*\*[^'`]*)'", r"``\1``", line) for line in lines]
+
+
 def write_llms(app: Sphinx, error: Exception | None) -> None:
     """Write ``llms.txt`` at the root of the site."""
     if error is None and app.builder.format == "html":
@@ -63,4 +68,5 @@ def write_llms(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> None:
     app.add_lexer("output", TextLexer)
     app.connect("source-read", prepare)
+    app.connect("autodoc-process-docstring", quote_patterns)
     app.connect("build-finished", write_llms)
