@@ -245,7 +245,7 @@ BAD: list[tuple[Mapping[str, bytes], str]] = [
         "Qwen3VLModel.get_rope_index finds no positions",
     ),
     ({"txt": b"no conversation"}, "the sample has no part 'json'"),
-    ({"json": b'{"messages": 5}'}, "it is no conversation"),
+    ({"json": b'{"messages": 5}'}, "it is not a conversation"),
     ({"json": b"\xff"}, "it is not valid UTF-8"),
     ({"json": json.dumps({"chosen": "a", "rejected": "b"}).encode()}, "a pair of preferences has two texts"),
 ]

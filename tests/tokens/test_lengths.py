@@ -85,7 +85,7 @@ def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
         "the text has 2 of <image>, and the sample has 1 of image": (1, ["e"]),
         "the text has 0 of <image>, and the sample has 1 of image": (1, ["f"]),
         "image: its width and height are unknown": (1, ["g"]),
-        "text: it is no conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
+        "text: it is not a conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
             1,
             ["h"],
         ),

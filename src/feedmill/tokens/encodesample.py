@@ -272,7 +272,7 @@ class SampleEncoder:
                 if kind is not None:
                     out.setdefault(kind, []).append((name, each))
                 elif self._media is not None:
-                    raise _bad(f"the part {name!r} is no image, video or sound", "bad-media")
+                    raise _bad(f"the part {name!r} is not an image, video or sound", "bad-media")
         key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
         return {kind: _as_named(given, named.get(kind, ()), str(key)) for kind, given in out.items()}
 
@@ -595,7 +595,7 @@ def _conversation(value: Any) -> dict[str, Any]:
     row = load_json(bytes(value)) if _is_bytes(value) else value
     row = {"messages": row} if isinstance(row, list) else row
     if not isinstance(row, dict):
-        raise BadDocument("it is no object with a conversation")
+        raise BadDocument("it is not an object with a conversation")
     return row
 
 

@@ -611,7 +611,9 @@ _ALLOWED = {
 class OrderModel(Strict):
     """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
 
-    kind: Literal["nanoset", "blendable", "modalities", "megatron"] = Field(description="see docs/compatible_orders.md")
+    kind: Literal["nanoset", "blendable", "modalities", "megatron"] = Field(
+        description="see docs/internals/compatible_orders.md"
+    )
     ranks: Count | None = Field(None, description="modalities: num_replicas")
     shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
     epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")

@@ -91,7 +91,7 @@ def form_of(row: Mapping[str, Any]) -> str:
             first = turns[0] if turns else {}
             return "sharegpt" if isinstance(first, dict) and "from" in first else "messages"
     names = ", ".join(map(repr, list(row)[:12])) or "none"
-    raise BadDocument(f"it is no conversation: it has no messages, conversations, prompt or chosen (only {names})")
+    raise BadDocument(f"it is not a conversation: it has no messages, conversations, prompt or chosen (only {names})")
 
 
 def conversation_of(row: Any, form: str, side: str = "") -> Conversation:

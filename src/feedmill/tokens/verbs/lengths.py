@@ -400,7 +400,7 @@ class _Texts:
                 content = load_json(row)
                 content = {"messages": content} if isinstance(content, list) else content
                 if not isinstance(content, dict):
-                    raise BadDocument("it is no object with a conversation")
+                    raise BadDocument("it is not an object with a conversation")
                 form = form_of(content)
             except BadDocument as error:
                 why = why if why != "there are no samples" else str(error)
