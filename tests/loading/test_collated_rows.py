@@ -148,9 +148,11 @@ def test_labels_are_of_the_tokens_that_are_there(recipe: Path, tmp_path: Path, w
     """Samples that are longer than predicted move those after them, and the loss of each source with them."""
     longer = tmp_path / "longer.jinja"
     longer.write_text("and more" + TEMPLATE)
-    (recipe.parent / "roomy.yaml").write_text(recipe.read_text().replace("multiple: 8,", "multiple: 8, headroom: 80,"))
+    (recipe.parent / "roomy.yaml").write_text(
+        recipe.read_text().replace("multiple: 8,", "multiple: 8, headroom: 80, mismatch: drop,")
+    )
     plan = fm.Recipe.load(str(recipe.parent / "roomy.yaml")).plan()
-    collate = fm.collate_rows(qwen3_processor(), config=qwen3_config(), chat_template=longer, mismatch="drop")
+    collate = fm.collate_rows(qwen3_processor(), config=qwen3_config(), chat_template=longer)
     loader = fm.Loader(plan, 2, rank=0, world_size=1, collate=collate, labels=True, workers=workers)
     docs = loader.plan.names.index("docs")
     moved = 0

@@ -326,6 +326,7 @@ class PackedPlan(Plan):
                 keys[a:b],
                 sources[a:b],
                 self.packing.multiple,
+                self.packing.mismatch,
             )
             for a, b in pairwise(bounds)
         ]
