@@ -6,8 +6,8 @@ Each table in ``tests/golden/token_rules`` has the files of a processor's folder
 the processor itself made of them. For each family, this runs the processor on random sizes, and says how many counts
 differ from the rule's, and how many of the table changed with the installed release. ``--write`` writes the tables.
 transformers, torch and torchvision are needed. Pixels are zeros, and resampling is replaced by a tensor of the same
-shape, so that only the processor's arithmetic is run; videos are tensors without values. With ``--pixels``, nothing is replaced. Exits with 1 if a count
-differs.
+shape, so that only the processor's arithmetic is run; videos are tensors without values. With ``--pixels``, nothing is
+replaced. Exits with 1 if a count differs.
 """
 
 from __future__ import annotations
