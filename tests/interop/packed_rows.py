@@ -1,6 +1,6 @@
 """Train on rows of text and images with TRL's trainer: ``PYTHONPATH=src:tests python tests/interop/packed_rows.py``.
 
-A small Qwen3-VL with random weights, on a CPU. `SFTTrainer` takes two steps on rows that `fm.tokens.collate_rows` collated.
+A small Qwen3-VL with random weights, on a CPU. `SFTTrainer` takes two steps on rows of `fm.tokens.collate_rows`.
 Then its loss of each row is compared with its loss of the samples one by one, as TRL's own collator for images makes
 them, and a row of documents with TRL's collator for packed texts: every field of the batch, and the loss. TRL learns
 the tokens of images, too; these have no label here.
