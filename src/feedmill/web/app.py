@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
+from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.web import compare as compare_view
 from feedmill.web import duplicates as duplicates_view
 from feedmill.web import filters as filters_view
@@ -41,13 +42,13 @@ from feedmill.web.parts import (
     FULL,
     MEDIA,
     THUMBNAIL,
-    cells,
     extension,
     facts_of,
     first_image,
     kind_of,
     picture,
     read_one,
+    title_of,
 )
 from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
@@ -167,6 +168,7 @@ class _Pages:
         self._turns: CapacityLimiter | None = None
         self._environment = environment()
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
+        self._environment.globals["tabs"] = tabs
         self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
 
     async def _off(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -447,16 +449,16 @@ def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
 View = Callable[[OpenItem, State], dict[str, Any]]
 
 VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
-    "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
-    "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
-    "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
-    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
-    "filters": ("dataset", filters_view.filters, "Thresholds over score histograms, kept and dropped live"),
-    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
-    "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
-    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full rows are"),
+    "samples": ("dataset", samples_view.samples, "Look at samples: grid, table, episodes, facets, search, marks"),
+    "filters": ("dataset", filters_view.filters, "Set limits on scores and see what they keep and drop"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters of duplicates, and the words that differ"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full packed rows are"),
+    "health": ("dataset", health_view.health, "Damaged, missing and changed files; outliers"),
     "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
-    "loader": ("telemetry", loader_view.loader, "Wait, read, transform and transfer per rank"),
+    "mixture": ("recipe", mixture_view.mixture, "Weights, asked and realized shares; try other weights"),
+    "step": ("recipe", step_view.step, "What each rank sees at a step, with cost and sightings"),
+    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
+    "loader": ("telemetry", loader_view.loader, "What the training loop waits for, by rank"),
     "compare": (("dataset", "recipe", "pipeline"), compare_view.compare, "Two datasets, recipes or runs, side by side"),
 }
 KEYS = {
@@ -474,12 +476,34 @@ KEYS = {
 }
 
 
-_PICTURES, _ENDLESS = 6, 16_000
+def tabs(thing: OpenItem, shown: str | None = None) -> list[str]:
+    """Return the views of something that is open, without those that would be empty; `shown` is one of them anyway."""
+    views = [name for name, (kind, _, _) in VIEWS.items() if thing.kind in kind]
+    empty = set()
+    if thing.kind == "dataset" and not thing.has_documents:
+        empty |= {"filters", "duplicates"}
+        if not has_tokens(thing.dataset()):
+            empty.add("tokens")
+    if not any(other.kind == thing.kind for other in thing.others.values() if other is not thing):
+        empty.add("compare")
+    return [name for name in views if name not in empty or name == shown]
+
+
+_PICTURES, _ENDLESS, _BEGINNING = 6, 16_000, 60
 
 
 def home(library: Library, state: State) -> dict[str, Any]:  # noqa: ARG001
     """Return what is open as plain data."""
-    return {"things": [_card(thing) for thing in library.things.values()]}
+    things = library.things.values()
+    nouns = [plural for kind, plural in _NOUNS.items() if any(thing.kind == kind for thing in things)]
+    if len(things) == 1:
+        title = f"One {next(iter(things)).kind}"
+    else:
+        title = f"{len(things):,} {' and '.join(filter(None, (', '.join(nouns[:-1]), nouns[-1])))}"
+    return {"title": title, "things": [_card(thing) for thing in things]}
+
+
+_NOUNS = {"dataset": "datasets", "recipe": "recipes", "pipeline": "pipelines", "telemetry": "loader logs"}
 
 
 def _card(thing: OpenItem) -> dict[str, Any]:
@@ -503,7 +527,7 @@ def _dataset(thing: OpenItem) -> dict[str, Any]:
         if part is not None:
             pictures.append({"index": number, "part": part, "key": sample.key})
         elif text is None:
-            text = next((str(value) for value in cells(sample).values() if isinstance(value, str)), None)
+            text = _first_words(thing, dataset, sample)
     return {
         "format": facts.get("format"),
         "samples": count,
@@ -514,6 +538,17 @@ def _dataset(thing: OpenItem) -> dict[str, Any]:
         "pictures": pictures,
         "text": text,
     }
+
+
+def _first_words(thing: OpenItem, dataset: Dataset, sample: Any) -> str | None:
+    """Return the beginning of a sample in words; of tokens, decoded if their tokenizer is on this machine."""
+    if "input_ids" in sample:
+        try:
+            pieces = pieces_of(tokenizer_of(dataset, thing.tokenizers), sample["input_ids"][:_BEGINNING].tolist())
+            return "".join(piece["text"] for piece in pieces)
+        except FeedmillError:  # the view Tokens says why
+            return None
+    return title_of(sample, facts_of(dataset).get("field_map"))
 
 
 def _recipe(thing: OpenItem) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, did_you_mean
 from feedmill.formats.base import Dataset
+from feedmill.formats.episodes import Episodic
 from feedmill.web.charts import histogram, with_chosen
 from feedmill.web.documents import Documents
 from feedmill.web.results import RecentResults
@@ -18,6 +19,8 @@ Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _MEASURES = ("tokens", "pixels", "frames", "bytes")
+_OF_FRAMES = ("timestamp", "index", "frames")
+"""Columns of robot data that only number its frames."""
 _KEPT = 16
 
 
@@ -34,7 +37,11 @@ class Columns:
         self._values: dict[str, Numbers] = dict(dataset.columns) if isinstance(dataset, Documents) else {}
         self._kept = RecentResults(_KEPT)
         self.problems: dict[str, str] = dict(dataset.problems) if isinstance(dataset, Documents) else {}
+        if isinstance(dataset, Episodic):
+            self._values["episode_length"] = np.repeat(dataset.episode_lengths, dataset.episode_lengths)
         for name in dict.fromkeys([*_MEASURES, *dataset.cost_fields]):
+            if name in _OF_FRAMES and isinstance(dataset, Episodic):
+                continue
             try:
                 values = dataset.costs(name)
             except FeedmillError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.yamls import read_config
@@ -21,7 +22,7 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
 from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns
-from feedmill.web.documents import open_documents
+from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
 FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
 """The view that is shown first of each kind."""
+GROUP = {"dataset": "Data", "pipeline": "Data", "recipe": "Run", "telemetry": "Run"}
+"""The group of tabs that each kind belongs to."""
 
 _OPENED = threading.RLock()
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
@@ -97,6 +100,23 @@ class OpenItem:
     def front(self) -> str:
         """The view that is shown first."""
         return FRONT[self.kind]
+
+    @property
+    def group(self) -> str:
+        """The group of tabs that it belongs to."""
+        return GROUP[self.kind]
+
+    @cached_property
+    def has_documents(self) -> bool:
+        """Whether it is, or may be, documents with text."""
+        if self.kind != "dataset":
+            return False
+        dataset = self.dataset()
+        return (
+            isinstance(dataset, Documents)
+            or kind_of(self.path) is not None
+            or kind_of(f".{dataset.format}") is not None
+        )
 
     @cached_property
     def opened(self) -> Dataset | Plan | Run | list[Series]:
