@@ -35,6 +35,7 @@ from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web import tokens as tokens_view
+from feedmill.web.columns import read_each
 from feedmill.web.episodes import video_of
 from feedmill.web.library import Library, OpenItem, read_run
 from feedmill.web.logs import MOST, parse_losses
@@ -50,7 +51,6 @@ from feedmill.web.parts import (
     read_one,
     title_of,
 )
-from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
 from feedmill.web.weights import save_copy
@@ -96,6 +96,9 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/video", pages.video),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
+        Route("/{thing}/skip.yaml", pages.skip_list),
+        Route("/{thing}/marked.txt", pages.marked_keys),
+        Route("/{thing}/mark", pages.mark, methods=["POST"]),
         Route("/{thing}/forget.zip", pages.forget),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
         Route("/{thing}/copy", pages.copy, methods=["POST"]),
@@ -294,6 +297,40 @@ class _Pages:
             return filters_view.filter_file(thing, state).encode(), "application/yaml"
 
         return await self._bytes(make, "no-store")
+
+    async def skip_list(self, request: Request) -> Response:
+        """Send the marked samples as the skip list of a recipe."""
+        return await self._bytes(
+            lambda: (samples_view.skip_list(self._named(request)).encode(), "application/yaml"), "no-store"
+        )
+
+    async def marked_keys(self, request: Request) -> Response:
+        """Send the keys of the marked samples."""
+        return await self._bytes(
+            lambda: (samples_view.marked_keys(self._named(request)).encode(), "text/plain"), "no-store"
+        )
+
+    def _named(self, request: Request) -> OpenItem:
+        """Return the dataset of an address. Raises `NotFound` if it is none."""
+        thing = self._library[request.path_params["thing"]]
+        if thing.kind != "dataset":
+            raise NotFound(f"{thing.path} is a {thing.kind}, and no dataset", kind="no-page")
+        return thing
+
+    async def mark(self, request: Request) -> Response:
+        """Mark samples. Marks are kept in memory only."""
+        refused = _refuse_length(request, _MOST_FORM, "A form with an action is expected.\n")
+        if refused is not None:
+            return refused
+        body = await request.body()
+        state = State(request.query_params.multi_items())
+
+        def make() -> dict[str, Any]:
+            thing, fields = self._named(request), _fields(body[:_MOST_FORM])
+            samples_view.mark(thing, state, fields.get("action", [""])[0], fields.get("key", [""])[0])
+            return {"to": f"/{thing.name}/samples{state.link()}{'#sample' if 'at' in state else ''}"}
+
+        return await self._redirect(request, "samples", state, make)
 
     async def forget(self, request: Request) -> Response:
         """Send what must be forgotten with a document, as `feedmill forget --report` writes it."""

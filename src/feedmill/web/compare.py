@@ -288,7 +288,7 @@ def _type(value: Any) -> str:
 
 def _some(dataset: Dataset, most: int) -> list[Sample | FeedmillError]:
     """Return samples spread over a dataset, as many as one comparison reads."""
-    from feedmill.web.samples import read_each
+    from feedmill.web.columns import read_each
 
     count = len(dataset)
     numbers = sorted({count * n // most for n in range(most)}) if count else []

@@ -21,9 +21,10 @@ from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
 from feedmill.storage.descriptors import refuse_special
-from feedmill.web.columns import Columns
+from feedmill.web.columns import Columns, Fields
 from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
+from feedmill.web.results import behind
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
@@ -35,6 +36,8 @@ GROUP = {"dataset": "Data", "pipeline": "Data", "recipe": "Run", "telemetry": "R
 """The group of tabs that each kind belongs to."""
 
 _OPENED = threading.RLock()
+_SHARE = 0.1
+"""Of the patience of a page, what it waits for the fields of samples: it is of use without them."""
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
@@ -49,6 +52,7 @@ class OpenItem:
         trust: whether code that the data names may run.
         loss: loss logs, and `tokenizers`, their paths, as given; see `serve`.
         edit: whether pages may write copies of what they change.
+        marks: keys of the samples that visitors marked, in their order; they are gone when the server stops.
         others: all that is open, by name.
     """
 
@@ -60,6 +64,7 @@ class OpenItem:
     tokenizers: Sequence[str] = ()
     edit: bool = False
     others: Mapping[str, OpenItem] = field(default_factory=dict, repr=False)
+    marks: dict[str, None] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
@@ -82,6 +87,11 @@ class OpenItem:
             if split not in self._columns:
                 self._columns[split] = Columns(dataset)
             return self._columns[split]
+
+    def fields(self, split: str | None = None, *, wait: bool = False) -> Fields | None:
+        """Return the fields of the samples; None while they are being read, unless `wait` is set."""
+        dataset = self.dataset(split)
+        return behind(dataset, "_fields", lambda: Fields(dataset)).result(wait=wait, share=_SHARE)
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -112,11 +122,7 @@ class OpenItem:
         if self.kind != "dataset":
             return False
         dataset = self.dataset()
-        return (
-            isinstance(dataset, Documents)
-            or kind_of(self.path) is not None
-            or kind_of(f".{dataset.format}") is not None
-        )
+        return isinstance(dataset, Documents) or any(map(kind_of, (self.path, f".{dataset.format}")))
 
     @cached_property
     def opened(self) -> Dataset | Plan | Run | list[Series]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -178,6 +178,45 @@ def cells(sample: Sample) -> dict[str, Any]:
     return values
 
 
+def all_text(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a sample, each with the name of its part or field."""
+    for name in part_names(sample):
+        if kind_of(name, sample.raw(name)[:8]) == "data":
+            yield from _texts(name, _tried(sample, name), 0)
+
+
+def _texts(name: str, value: Any, deep: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, bool | int | float):
+        yield name, str(value)
+    elif deep < _DEEP and isinstance(value, Mapping):
+        for inner, item in value.items():
+            yield from _texts(str(inner), item, deep + 1)
+    elif deep < _DEEP and isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(name, item, deep + 1)
+
+
+def scalars(sample: Sample) -> Iterator[tuple[str, tuple[str, str | None], Any]]:
+    """Yield the fields of a sample that are one text, number or boolean: name as in `cells`, part and field, value."""
+    for name in part_names(sample):
+        if kind_of(name, sample.raw(name)[:8]) != "data":
+            continue
+        value = _tried(sample, name)
+        if isinstance(value, Mapping):
+            for inner, item in value.items():
+                if isinstance(item, str | bool | int | float):
+                    yield str(inner) if name == "json" else f"{name}.{inner}", (name, str(inner)), item
+        elif isinstance(value, str | bool | int | float):
+            yield name, (name, None), value
+
+
+def next_step(text: str, *, code: str | None = None, href: str | None = None, label: str = "Open") -> dict[str, Any]:
+    """Return what a page suggests to do next: a sentence, with a command or a link."""
+    return {"text": text, "code": code, "href": href, "label": label}
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, bool | int | float) or value is None:
         return value
@@ -243,9 +282,8 @@ def _words(value: Any, field: str = "", deep: int = 0) -> str | None:
     if deep == _DEEP_TITLE:
         return None
     if isinstance(value, Mapping):
-        inner = (
-            value.get(field) if field else next((value[n] for n in ("content", "value", "text") if n in value), None)
-        )
+        names = (field,) if field else ("content", "value", "text")
+        inner = next((value[name] for name in names if name in value), None)
         return None if inner is None else _words(inner, "", deep + 1)
     if isinstance(value, list | tuple):
         found = (_words(item, "", deep + 1) for item in value[:8])

@@ -165,7 +165,7 @@ def _samples(thing: OpenItem) -> dict[str, Any]:
     from feedmill.web.samples import samples
 
     found = samples(thing, State())
-    rows = found["rows"][: PICTURES if found["layout"] == "grid" else ROWS]
+    rows = found["rows"][: ROWS if found["layout"] == "table" else PICTURES]
     for row in rows:
         if row.get("picture"):
             row["data"] = _picture(thing, row["index"], row["picture"], 240)
