@@ -6,6 +6,7 @@ import hmac
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -78,15 +79,18 @@ _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
 
 
-def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGIApp:
+def app_of(library: Library, *, token: str | None, hosts: Sequence[str], warm: bool = False) -> ASGIApp:
     """Return the application.
 
     Args:
         library: what is open.
         token: secret that the address or the cookie must have; None lets everybody read who reaches the server.
         hosts: values of the Host header that are answered, with their port.
+        warm: whether to begin, in a thread, with what the first pages need: templates, tokenizers, plans.
     """
     pages = _Pages(library)
+    if warm and not library.is_remote:
+        threading.Thread(target=pages.warm, daemon=True).start()
     routes = [
         Route("/", pages.home),
         Route("/index.json", pages.home),
@@ -173,6 +177,18 @@ class _Pages:
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
         self._environment.globals["tabs"] = tabs
         self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
+
+    def warm(self) -> None:
+        """Compile the templates, and make the home page and the first step of each recipe once."""
+        try:
+            for name in self._environment.list_templates():
+                self._environment.get_template(name)
+            home(self._library, State())
+            for thing in self._library.things.values():
+                if thing.kind == "recipe":
+                    step_view.step(thing, State())
+        except Exception:  # the page itself says why
+            logger.debug("the first pages", exc_info=True)
 
     async def _off(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in a thread, a few at once for local data: more only take turns, and each waits for all."""

@@ -172,7 +172,8 @@ def _next(thing: OpenItem, dataset: Dataset, columns: Columns, state: State) -> 
         for name in columns.names:
             copies = int((np.nan_to_num(columns[name]) > 0).sum()) if short(name) in ("dup", "near", "dup_near") else 0
             if copies:
-                text = f"{copies:,} of {len(dataset):,} documents, {copies / len(dataset):.1%}, are marked duplicates ({short(name)})."
+                share = f"{copies:,} of {len(dataset):,} documents, {copies / len(dataset):.1%},"
+                text = f"{share} are marked duplicates ({short(name)})."
                 query = State([(f"max.{name}", "0")]).link()
                 return next_step(text, href=f"/{thing.name}/filters{query}", label="Copy the filter")
         if not dataset.sets:
