@@ -93,7 +93,7 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
         raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-option", fix="Give A and B.")
     refuse_other_kinds(*things)
     try:
-        return compare(things[0], State())
+        return compare(things[0], State([("with", things[1].name)]), wait=True)
     except FeedmillError as error:
         done.problems.append(f"comparison: {error}")
         return None
