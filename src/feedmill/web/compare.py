@@ -72,10 +72,17 @@ def compare(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, A
 
 
 def _likely(thing: OpenItem, others: Sequence[OpenItem]) -> str | None:
-    """Return the only other recipe or run, or the only other dataset of the same format; None if it is unclear."""
+    """Return the only other recipe or run, or the only dataset that has the first key; None if it is unclear."""
     if thing.kind == "dataset":
-        others = [other for other in others if other.dataset().format == thing.dataset().format]
+        others = [other for other in others if _has_first(thing.dataset(), other.dataset())]
     return others[0].name if len(others) == 1 else None
+
+
+def _has_first(one: Dataset, other: Dataset) -> bool:
+    try:
+        return bool(len(one)) and other.format == one.format and other.find(one.locate(0).key) >= 0
+    except (FeedmillError, ValueError):
+        return False
 
 
 def _choice(other: OpenItem) -> dict[str, Any]:

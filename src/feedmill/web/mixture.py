@@ -99,7 +99,7 @@ def _next(thing: OpenItem, found: dict[str, Any], changed: bool) -> dict[str, An
     if changed:
         return None  # the diff and the changed recipe are shown
     often = max(found["sources"], key=lambda row: row["repeats"] or 0)
-    if len(found["sources"]) > 1 and (often["repeats"] or 0) > _OFTEN:
+    if not found["endless"] and len(found["sources"]) > 1 and (often["repeats"] or 0) > _OFTEN:
         text = f"{often['name']} is seen {often['repeats']:.1f} times. Bound it in the recipe:"
         return next_step(text, code=f"max_repeats: {_OFTEN}")
     return next_step("See which samples a step gets from this.", href=f"/{thing.name}/step", label="Look at step 0")
