@@ -236,7 +236,7 @@ _SAYING = (
     *("response", "transcript", "description", "label", "cls", "class_name", "name", "category"),
 )
 """Names of fields that say what a sample is, the most telling first."""
-_TITLE, _DEEP_TITLE = 160, 3
+_TITLE, _DEEP_TITLE = 160, 5
 
 
 def title_of(sample: Sample, fields: Mapping[str, str] | None = None) -> str | None:
