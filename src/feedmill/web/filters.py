@@ -57,6 +57,11 @@ class Score:
     below: Callable[[float], str]
     above: Callable[[float], str]
 
+    @property
+    def marks(self) -> bool:
+        """Whether it marks some documents, with one number, as `dedupe` does."""
+        return not self.drawing["bars"] and self.documents < len(self.values) and self.drawing["low"] > 0
+
     def dropped(self, low: float | None, high: float | None) -> Bools:
         """Return which documents the limits drop, bool[n]."""
         drop = np.zeros(len(self.values), np.bool_)
@@ -143,9 +148,7 @@ def _presets(scores: dict[str, Score], documents: int) -> list[dict[str, Any]]:
             found.append(
                 {"name": preset, "rules": len(rules), "missing": missing, "dropped": int(drop.sum()), "query": query}
             )
-    marked = {
-        f"max.{name}": "0" for name, score in scores.items() if not score.drawing["bars"] and score.drawing["low"] > 0
-    }
+    marked = {f"max.{score.name}": "0" for score in scores.values() if score.marks}
     if marked:
         drop = np.zeros(documents, np.bool_)
         for name in marked:
@@ -383,7 +386,7 @@ def _drawn(
         "log": drawing["log"],
         "whole": drawing["whole"],
         "documents": score.documents,
-        "varies": bool(bars) or (score.documents < len(score.values) and drawing["low"] > 0),
+        "varies": bool(bars) or score.marks,
         "min": low,
         "max": high,
         "fields": ["" if limit is None else _number_text(limit) for limit in (low, high)],
