@@ -158,6 +158,8 @@ class Fields:
                     continue
                 left -= sample.source.length
                 for name, place, value in scalars(sample):
+                    if place[1] == "id":  # a name, and no quantity
+                        continue
                     if name in values or len(values) < _MOST_FIELDS:
                         values.setdefault(name, {})[number] = value
                         self.places[name] = place

@@ -98,6 +98,11 @@
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   });
 
+  // A click beside an open menu closes it.
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  });
+
   // A click anywhere in a row opens it.
   document.addEventListener("click", (event) => {
     const row = event.target.closest("tr[data-sample]");
