@@ -63,9 +63,15 @@ def compare(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, A
     other = thing.others[name]
     refuse_other_kinds(thing, other)
     key = repr((_identity(thing), _identity(other)))
-    known = thing.__dict__.setdefault("_comparing", {})
+    known: dict[str, Behind[dict[str, Any]]] = thing.__dict__.setdefault("_comparing", {})
+    if key not in known and len(known) >= _KEPT:
+        known.clear()
     running = known.get(key) or known.setdefault(key, Behind(lambda: compared(thing, other)))
-    found = running.result(wait=wait)
+    try:
+        found = running.result(wait=wait)
+    except FeedmillError:
+        known.pop(key, None)  # the next visitor tries again
+        raise
     if found is None:
         return data | {"comparing": round(running.seconds, 1)}
     return data | found | {"next": _next(thing, found)}

@@ -95,9 +95,9 @@ def _mixture(thing: OpenItem, state: State) -> dict[str, Any]:
     }
 
 
-def _next(thing: OpenItem, found: dict[str, Any], changed: bool) -> dict[str, Any] | None:
+def _next(thing: OpenItem, found: dict[str, Any], changed: bool) -> dict[str, Any]:
     if changed:
-        return None  # the diff and the changed recipe are shown
+        return next_step("The changed recipe is below, to copy.", href="#changed", label="See the changed recipe")
     often = max(found["sources"], key=lambda row: row["repeats"] or 0)
     if not found["endless"] and len(found["sources"]) > 1 and (often["repeats"] or 0) > _OFTEN:
         text = f"{often['name']} is seen {often['repeats']:.1f} times. Bound it in the recipe:"

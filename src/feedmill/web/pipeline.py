@@ -32,9 +32,7 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
         step["share"] = round(100 * (step["seconds"] or 0.0) / total, 2)
     stale = not (run.pipeline is None or all(step["state"] == "up to date" for step in steps))
     return {
-        "next": next_step("Some steps are not up to date. Run them:", code=f"feedmill run {thing.path}")
-        if stale
-        else None,
+        "next": _next(thing, stale),
         "name": thing.name,
         "path": thing.path,
         "manifest": run.manifest_url,
@@ -48,6 +46,12 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
         "versions": sorted({record.feedmill for record in records.values()}),
         "command": f"feedmill run {thing.path}",
     }
+
+
+def _next(thing: OpenItem, stale: bool) -> dict[str, Any]:
+    if stale:
+        return next_step("Some steps are not up to date. Run them:", code=f"feedmill run {thing.path}")
+    return next_step("Keep this run for a ticket:", code=f"feedmill report {thing.path} -o run.html")
 
 
 def _steps(thing: OpenItem, found: Run, records: Mapping[str, StepRecord]) -> list[dict[str, Any]]:

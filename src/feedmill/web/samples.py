@@ -72,7 +72,7 @@ def samples(thing: OpenItem, state: State) -> dict[str, Any]:
     layouts = ("episodes", "grid", "table") if episodes else ("grid", "table")
     layout = state.choice("as", layouts, "episodes" if episodes else "grid" if pictures else "table")
     at = state.number("at")
-    if layout == "episodes":
+    if layout == "episodes" and isinstance(dataset, Episodic):
         chosen, at = _firsts(dataset, chosen), _first_of(dataset, at)
         count = len(chosen)
     size = ROWS if layout == "table" else TILES

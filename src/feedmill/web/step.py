@@ -202,10 +202,10 @@ def _beginnings(thing: OpenItem, entries: Sequence[dict[str, Any]]) -> dict[Any,
     for source, own in by_source.items():
         dataset = thing.plan.source(source)
         try:
-            if isinstance(dataset, TokenReader) and not isinstance(dataset, CountedDataset):
-                found |= _decoded(thing, dataset, own)
-            else:
+            if isinstance(dataset, CountedDataset) or not isinstance(dataset, TokenReader):
                 found |= _read(thing, dataset, own)
+            else:
+                found |= _decoded(thing, dataset, own)
         except FeedmillError:  # the labels stay keys; the chosen row says why
             continue
     return found
