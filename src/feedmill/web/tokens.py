@@ -97,10 +97,10 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
 def _next(thing: OpenItem, stored: bool, packing: list[dict[str, Any]], seq_len: int) -> dict[str, Any] | None:
     if not stored:
         return next_step("Make a token file of all documents:", code=f"feedmill tokenize {thing.path} OUT -t TOKENIZER")
-    if not packing:
+    best = next((row for row in packing if row["name"].startswith("best fit")), None)
+    if best is None:
         return None
-    best = max(packing, key=lambda row: (row["fill"] - row["share_dropped"], row["name"]))
-    text = f"{best['name'].capitalize()} fills {best['fill']:.1%} of rows of {seq_len:,} tokens. In a recipe:"
+    text = f"Best-fit packing fills {best['fill']:.1%} of rows of {seq_len:,} tokens. In a recipe:"
     return next_step(text, code=f"pack: {{seq_len: {seq_len}}}")
 
 
