@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,7 @@ def test_titles_are_the_words_of_the_sample(
 
 
 def test_facets_by_field(pets: Site) -> None:
+    assert pets.get("/pets/samples").status == 200  # the fields are read after the first page
     data = pets.get("/pets/samples.json").json
     assert data["rows"][1]["title"] == "a dog number 1" and data["fields"] == {"read": 30, "of": 30}
     assert [(field["name"], len(field["values"])) for field in data["values"]] == [("kind", 3)]
@@ -90,6 +92,14 @@ def test_a_search_reads_whole_texts_and_marks_what_it_finds(pets: Site) -> None:
     assert [row["index"] for row in data["rows"]] == [7] and data["rows"][0]["match"]["field"] == "note"
     page = pets.get("/pets/samples?q=needle&at=7").text
     assert page.count('<mark class="hit">needle</mark>') >= 2 and "<b> at" not in page
+
+
+def test_a_search_of_documents_finds_words_in_any_case_and_escaped(tmp_path: Path) -> None:
+    lines = ['{"text": "The NEEDLE"}', '{"text": "n\\u0065edle"}', '{"text": "hay"}']
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    with serving(tmp_path / "a.jsonl.gz") as site:
+        data = site.get("/a.jsonl.gz/samples.json?q=needle").json
+        assert [row["index"] for row in data["rows"]] == [0, 1] and data["search"]["read"] == data["search"]["of"] == 3
 
 
 def test_marks_become_a_skip_list_that_a_recipe_takes(pets: Site) -> None:

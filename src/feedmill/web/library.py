@@ -24,7 +24,7 @@ from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns, Fields
 from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
-from feedmill.web.results import behind
+from feedmill.web.results import Behind, behind
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
@@ -90,8 +90,16 @@ class OpenItem:
 
     def fields(self, split: str | None = None, *, wait: bool = False) -> Fields | None:
         """Return the fields of the samples; None while they are being read, unless `wait` is set."""
+        return self.begin_fields(split).result(wait=wait, share=_SHARE)
+
+    def begin_fields(self, split: str | None = None) -> Behind[Fields]:
+        """Begin to read the fields of the samples, once."""
         dataset = self.dataset(split)
-        return behind(dataset, "_fields", lambda: Fields(dataset)).result(wait=wait, share=_SHARE)
+        return behind(dataset, "_fields", lambda: Fields(dataset))
+
+    def fields_begun(self, split: str | None = None) -> bool:
+        """Return whether the fields are being read, or are there."""
+        return "_fields" in self.dataset(split).__dict__
 
     @cached_property
     def recipe(self) -> Recipe:

@@ -43,6 +43,7 @@ _AT_ONCE, _MOST_COLUMNS, _BEGINNING = 256, 8, 60
 _SEARCH_SECONDS = 2.0
 _MOST_VALUES, _MOST_FACETS, _AROUND = 8, 6, 16
 MOST_MARKS = 100_000
+_WORDS = re.compile(r"[A-Za-z][A-Za-z ]*")
 
 
 def samples(thing: OpenItem, state: State) -> dict[str, Any]:
@@ -80,6 +81,10 @@ def samples(thing: OpenItem, state: State) -> dict[str, Any]:
     page = state.number("page", 1 if place is None else place // size + 1, least=1) or 1
     numbers = _numbers(chosen, count, (page - 1) * size, size)
     facts = facts_of(dataset)
+    rows = _rows(thing, dataset, numbers, columns, layout, state)
+    opened = None if at is None else _opened(thing, dataset, chosen, place, state)
+    if not thing.fields_begun(split):
+        thing.begin_fields(split)
     return {
         "name": thing.name,
         "path": thing.path,
@@ -110,9 +115,9 @@ def samples(thing: OpenItem, state: State) -> dict[str, Any]:
         "unread": isinstance(dataset, Documents) and dataset.unread,
         "sets": dataset.sets if isinstance(dataset, Documents) else [],
         "limits": _limits(state),
-        "rows": _rows(thing, dataset, numbers, columns, layout, state),
+        "rows": rows,
         "current": at,
-        "opened": None if at is None else _opened(thing, dataset, chosen, place, state),
+        "opened": opened,
         "python": python(thing, dataset, state, fields),
         "next": _next(thing, dataset, columns, state),
     }
@@ -121,7 +126,10 @@ def samples(thing: OpenItem, state: State) -> dict[str, Any]:
 def _fields(thing: OpenItem, columns: Columns, state: State) -> Fields | None:
     """Return the fields of the samples; None while they are read, unless the address needs them."""
     named = {*state.ranges(), state.get("sort", "").removeprefix("-")} - {""}
-    return thing.fields(state.get("split"), wait=bool(state.chosen()) or not named <= {*columns.names})
+    needed = bool(state.chosen()) or not named <= {*columns.names}
+    if not needed and not thing.fields_begun(state.get("split")):
+        return None  # the samples first: they are read after the rows of the first page
+    return thing.fields(state.get("split"), wait=needed)
 
 
 def _values(fields: Fields, state: State) -> list[dict[str, Any]]:
@@ -413,6 +421,9 @@ def _search(dataset: Dataset, chosen: npt.NDArray[Any] | None, text: str) -> dic
     except (FeedmillError, ValueError):
         pass
     numbers = np.arange(len(dataset)) if chosen is None else chosen
+    whole = len(numbers)
+    if isinstance(dataset, Documents) and _WORDS.fullmatch(text):
+        numbers = dataset.having(numbers, text)
     wanted, found, read = text.casefold(), [], 0
     end = time.monotonic() + _SEARCH_SECONDS
     while read < len(numbers) and time.monotonic() < end:
@@ -421,7 +432,8 @@ def _search(dataset: Dataset, chosen: npt.NDArray[Any] | None, text: str) -> dic
             if not isinstance(sample, FeedmillError) and any(wanted in t.casefold() for _, t in all_text(sample)):
                 found.append(number)
         read += len(block)
-    return {"text": text, "found": np.array(found, np.int64), "read": read, "of": len(numbers), "by": "text"}
+    read = whole if read >= len(numbers) else read
+    return {"text": text, "found": np.array(found, np.int64), "read": read, "of": whole, "by": "text"}
 
 
 def jump(thing: OpenItem, text: str) -> int:
