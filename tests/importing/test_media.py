@@ -28,11 +28,11 @@ def put(root: Path, files: dict[str, str | bytes]) -> Path:
     return root
 
 
-def run(source: Path, out: Path, **options: Any) -> fm.ImportReport:
+def run(source: Path, out: Path, **options: Any) -> fm.reports.ImportReport:
     return fm.import_data(source, out, progress=False, workers=1, **options)
 
 
-def reasons(report: fm.ImportReport) -> dict[str, str]:
+def reasons(report: fm.reports.ImportReport) -> dict[str, str]:
     return {name: reason for reason, names in report.left_out.names.items() for name in names}
 
 
@@ -344,9 +344,9 @@ def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
 
 
 def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
-    advice = "if it is about them, name it among the sources, too"
+    advice = "if it describes them, name it as a source too"
     raw = put(tmp_path / "raw", {**pictures("#.jpg", 6), "labels.csv": "filename,label\n0.jpg,1\n"})
-    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it among the sources, too"):
+    with pytest.raises(ConfigError, match=r"If 'labels.csv' describes the image files, name it as a source too"):
         run(raw, tmp_path / "no")
     report = run(raw, tmp_path / "out", type="media")
     assert reasons(report) == {"labels.csv": f"document beside image files ({advice})"}

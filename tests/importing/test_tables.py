@@ -20,11 +20,11 @@ def put(root: Path, files: dict[str, str | bytes]) -> Path:
     return root
 
 
-def run(sources: Any, out: Path, **options: Any) -> fm.ImportReport:
+def run(sources: Any, out: Path, **options: Any) -> fm.reports.ImportReport:
     return fm.import_data(sources, out, progress=False, workers=1, **options)
 
 
-def reasons(report: fm.ImportReport) -> dict[str, str]:
+def reasons(report: fm.reports.ImportReport) -> dict[str, str]:
     return {name: reason for reason, names in report.left_out.names.items() for name in names}
 
 
@@ -327,7 +327,7 @@ def test_conversations_about_several_pictures_or_none(tmp_path: Path) -> None:
     ]
     assert reasons(report) == {
         "t.jsonl:4 9.jpg": "a conversation with a file that is not there or not image",
-        "t.jsonl:5": "a conversation with a file that is no path",
+        "t.jsonl:5": "a conversation with a file that is not a path",
         "t.jsonl:6": "metadata: a row without a conversation",
         "1.jpg": "not listed in the metadata",
         "2.jpg": "not listed in the metadata",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
 from typing import Any, NamedTuple
 
 from feedmill.jobs.amounts import short_number
+from feedmill.planning.mixing import Change
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.nodes.skip import dropped
@@ -75,6 +76,8 @@ class StageReport:
         names: the sources of the blend.
         asked: their requested weights.
         realized: their shares of the stage; for an open-ended stage, the shares of its schedule.
+        ramp: their weights at the beginning and the end of a ramp, of which `asked` is the mean; empty without one.
+        kind: ``linear`` or ``cosine``; empty without a ramp.
     """
 
     stage: int
@@ -83,6 +86,8 @@ class StageReport:
     names: tuple[str, ...]
     asked: tuple[Fraction, ...]
     realized: tuple[Fraction, ...]
+    ramp: tuple[tuple[Fraction, Fraction], ...] = ()
+    kind: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats, by name."""
@@ -92,13 +97,20 @@ class StageReport:
             "samples": self.samples,
             "weights_asked": dict(zip(self.names, map(float, self.asked), strict=True)),
             "weights_realised": dict(zip(self.names, map(float, self.realized), strict=True)),
+            "ramp": self.kind or None,
+            "weights_from": {name: float(ends[0]) for name, ends in zip(self.names, self.ramp, strict=False)},
+            "weights_to": {name: float(ends[1]) for name, ends in zip(self.names, self.ramp, strict=False)},
         }
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
         shares = zip(self.names, self.asked, self.realized, strict=True)
         parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
-        return f"stage {self.stage}, from {self.start:,}, {size}: {', '.join(parts)}"
+        if self.ramp:
+            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
+            parts = [part + way for part, way in zip(parts, ways, strict=True)]
+        kind = f", {self.kind} ramp" if self.kind else ""
+        return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +220,8 @@ class PackedReport(Report):
             last window.
         media: of rows of samples, images, videos and sounds in a row on average, an expected value.
         whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
+        used_up: limit of a row, ``media`` or ``patches`` -> rows in which it is used up while tokens are free, and how
+            many tokens. Skipped rows count, too.
     """
 
     documents: int | None
@@ -216,6 +230,7 @@ class PackedReport(Report):
     left_out: int | None
     media: float | None = None
     whole: tuple[WholeSamples, ...] = ()
+    used_up: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def slots(self) -> int | None:
@@ -227,12 +242,21 @@ class PackedReport(Report):
         """Return the share of the slots that hold a token; the rest is padding."""
         return self.tokens / self.slots if self.tokens is not None and self.slots else None
 
+    @property
+    def short(self) -> list[str]:
+        """Return in words what `used_up` says."""
+        return [
+            f"{rows:,} rows are short because their {name} are used up, and have {free:,} free slots"
+            for name, (rows, free) in self.used_up.items()
+        ]
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         names = ("documents", "width", "slots", "tokens", "left_out", "fill")
         packing = {name: getattr(self, name) for name in names}
         if self.whole:
             packing |= {"media": self.media, "whole_samples": [each.as_dict() for each in self.whole]}
+            packing["used_up"] = {name: {"rows": rows, "free": free} for name, (rows, free) in self.used_up.items()}
         return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
@@ -245,6 +269,7 @@ class PackedReport(Report):
         left = f"{self.left_out:,} tokens dropped"
         media = "" if self.media is None else f", {self.media:.2f} media a row"
         own = "".join(f"\n{each}" for each in self.whole)
+        own += "".join(f"\n{line}" for line in self.short)
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}{media}\n{table}{own}"
 
 
@@ -359,7 +384,9 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
         plan = node.stages
         for number, (part, size) in enumerate(zip(plan.schedules, plan.samples, strict=True)):
             given = part.realized if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
-            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given)
+            ends = [(each.begin, each.end) for each in plan.weights[number] if isinstance(each, Change)]
+            kind = next((each.kind for each in plan.weights[number] if isinstance(each, Change)), "")
+            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given, tuple(ends), kind)
     for child in node.children:
         yield from _stages(child, names)
 

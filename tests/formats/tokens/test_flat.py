@@ -99,7 +99,7 @@ def change(path: Path, data: bytes) -> None:
     [
         (IDS.astype("<u2").tobytes(), {}, ConfigError, "has no header, and the size of a token is unknown"),
         (IDS.astype("<u2").tobytes(), {"token_size": 3}, ConfigError, "the size of a token is 3 bytes"),
-        (IDS.astype("<u2").tobytes()[:-1], {"token_size": 2}, DataError, "19 bytes are no whole number of tokens"),
+        (IDS.astype("<u2").tobytes()[:-1], {"token_size": 2}, DataError, "19 bytes are not a whole number of tokens"),
         (llm_c(), {"token_size": 4}, ConfigError, "token_size=4 contradicts the header: 2 bytes"),
         (llm_c()[:-2], {}, DataError, "expected 1,044 bytes for 10 tokens, found 1,042"),
         (llm_c()[:100], {}, DataError, "100 bytes are fewer than its header"),
@@ -128,7 +128,7 @@ def test_bad_indexing_is_one_clear_error(tmp_path: Path) -> None:
 
     def fails(words: str, **options: Any) -> None:
         with pytest.raises(FeedmillError, match=words):
-            fm.index(path, **options)
+            fm.tokens.index(path, **options)
 
     fails("the id of the end-of-text token is missing", token_size=2)
     fails("the end-of-text token 50256 does not occur among 10 tokens", token_size=2, eos=50256)
@@ -136,16 +136,16 @@ def test_bad_indexing_is_one_clear_error(tmp_path: Path) -> None:
     fails("the id 589824.* is not in a vocabulary|the id \\d+ of token 0", token_size=4, eos=9, vocab_size=10)
     fails("the size of a token is unknown", eos=9)
     fails("bounds are always written next to their file", eos=9, output=tmp_path / "y")
-    fm.index(path, eos=9, token_size=2)
+    fm.tokens.index(path, eos=9, token_size=2)
     with pytest.raises(ConfigError, match="token_size=4 contradicts its index"):
         fm.open(path, token_size=4)
     path.write_bytes(path.read_bytes()[:-2])  # the index is of another file now
     with pytest.raises(ConfigError, match="the size of a token is unknown"):
         fm.open(path)
     side = tmp_path / "x.bin.feedmill.bounds"
-    fm.index(path, eos=9, token_size=2, overwrite=True)
+    fm.tokens.index(path, eos=9, token_size=2, overwrite=True)
     side.write_bytes(side.read_bytes()[:-1] + b"\x01")
     with pytest.raises(DataError, match="bounds of documents are corrupt"):
         documents(fm.open(path))
     (tmp_path / "x.idx").write_bytes(b"MMIDIDX")
-    fails("this is no flat token file", eos=9)
+    fails("this is not a flat token file", eos=9)

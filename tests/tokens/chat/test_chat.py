@@ -249,7 +249,7 @@ def test_every_format_any_workers_and_a_second_run_give_the_same_mask(tokenizer:
     assert len(found) == 1 and sum(found.pop()) == first.tokens_in_loss
     again = fm.tokenize(source, tmp_path / "one/a", workers=1, **how)
     assert again.complete and again.tokens_in_loss == first.tokens_in_loss
-    batch = fm.with_targets(fm.open(tmp_path / "one/a.pbin").read([0]))
+    batch = fm.tokens.with_targets(fm.open(tmp_path / "one/a.pbin").read([0]))
     kept = batch["targets"][batch["targets"] != -100]
     assert load_tokenizer(TOKENIZER).decode(kept).startswith("ü a<|im_end|>")
 
@@ -285,7 +285,7 @@ def test_a_block_whose_position_is_unknown_is_an_error() -> None:
 
 def test_errors_name_what_is_wrong(tokenizer: Path, tmp_path: Path) -> None:
     source = lines(tmp_path / "a.jsonl", [{"messages": [user("a"), answer("b")]}, {"text": "no conversation"}])
-    with pytest.raises(DataError, match=r"line 2.*it is no conversation"):
+    with pytest.raises(DataError, match=r"line 2.*it is not a conversation"):
         fm.tokenize(source, tmp_path / "a", tokenizer=tokenizer, chat="auto")
     with pytest.raises(ConfigError, match="no conversation in the first rows"):
         fm.tokenize(lines(tmp_path / "t.jsonl", [{"text": "x"}]), tmp_path / "a", tokenizer=tokenizer, chat="auto")
