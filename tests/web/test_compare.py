@@ -127,3 +127,11 @@ def test_nothing_to_compare_with(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "<script>alert(1)</script>"}) + "\n")
     with serving(tmp_path / "x.jsonl") as site:
         assert "Nothing to compare with" in site.get("/x.jsonl/compare").words
+
+
+def test_what_to_compare_with_is_chosen_where_it_is_unclear(site: Site) -> None:
+    data = site.get("/pages/compare.json").json
+    assert data["with"] is None and {choice["name"] for choice in data["choices"]} == {*data["candidates"]}
+    assert "Compare pages with" in site.get("/pages/compare").words
+    page = site.get("/pages/compare?with=prose.jsonl").text
+    assert "≠ differs" in page and "pill warn" not in page

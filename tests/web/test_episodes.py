@@ -54,3 +54,17 @@ def test_players_get_ranges_of_the_file(arm: Site) -> None:
         arm.get("/arm/video?at=7&camera=top").status == 404 and arm.get("/arm/video?at=99&camera=front").status == 404
     )
     assert arm.get("/still/video?at=0&camera=top").status == 404
+
+
+def test_episodes_are_shown_as_episodes(arm: Site) -> None:
+    data = arm.get("/arm/samples.json").json
+    assert (data["layout"], data["episodes"], data["selected"]) == ("episodes", 2, 26)
+    assert [(row["index"], row["episode"]["frames"], row["episode"]["seconds"]) for row in data["rows"]] == [
+        (0, 6, 0.6),
+        (6, 20, 2.0),
+    ]
+    assert not data["problems"] and "timestamp" not in {facet["name"] for facet in data["facets"]}
+    assert "cannot be used" not in arm.get("/arm/samples").words
+    opened = arm.get("/arm/samples.json?at=20").json
+    assert (opened["opened"]["index"], opened["current"], opened["opened"]["previous"]) == (20, 6, 0)
+    assert arm.get("/arm/samples.json?f.episode_length=20:").json["episodes"] == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 import yaml
@@ -190,3 +190,25 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
             page = site.get(f"/documents/filters?{query}")
             assert page.status == 200 and "<script>alert" not in page.text and "<i>" not in page.text
             assert len(kept_by_filter(site, query, tmp_path / str(len(name)))) == 5
+
+
+def test_presets_say_what_they_would_drop(tmp_path: Path) -> None:
+    (tmp_path / "d/documents").mkdir(parents=True)
+    texts = ["the words of this text and those that follow it. " * n for n in range(1, 30)]
+    lines = [json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(texts)]
+    (tmp_path / "d/documents/a.jsonl").write_text("".join(lines))
+    fm.tag(str(tmp_path / "d/documents"), ["gopher_v2"], name="q", progress=False)
+    with serving(tmp_path / "d/documents") as site:
+        data = site.get("/documents/filters.json").json
+        (preset,) = data["presets"]
+        assert preset["name"] == "gopher" and preset["missing"] == 0 and 0 < preset["dropped"] <= 29
+        assert "Use gopher" in site.get("/documents/filters").text and data["next"]["href"]
+        used = site.get("/documents/filters.json?" + urlencode(preset["query"])).json
+        assert used["dropped"] == preset["dropped"] and "Download the filter" in used["next"]["label"]
+        (count,) = [score for score in used["scores"] if score["name"].endswith("__word_count")]
+        assert 0 < count["dropped"] <= preset["dropped"]
+        heights = []
+        for way in ("log", "linear"):
+            scores = site.get(f"/documents/filters.json?heights={way}").json["scores"]
+            heights.append([bar["height"] for score in scores for bar in score["bars"]])
+        assert sum(heights[0]) > sum(heights[1]) and max(heights[0]) == max(heights[1]) == 32

@@ -98,7 +98,7 @@ def test_hostile_text_is_shown_as_text_with_its_spans(site: Site) -> None:
     page = site.get("/hostile.yaml/life")
     assert page.status == 200 and "<script>alert" not in page.text and "&lt;script&gt;alert(1)" in page.text
     assert '<mark class="pii">me@example.org<sup>EMAIL_ADDRESS</sup></mark>' in page.text and "U+202E" in page.text
-    assert "<b>" not in page.text.split('class="trail"')[0].split("<h1")[1] and "No filter read it" in page.text
+    assert "<b>" not in page.text.split('class="trail"')[0].split("<h1")[1] and "Filter: none read it" in page.text
 
 
 @pytest.mark.parametrize(

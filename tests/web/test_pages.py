@@ -115,7 +115,7 @@ def test_samples_of_every_format(kind: str, tmp_path: Path) -> None:
         for layout in ("grid", "table"):
             page = site.get(f"/{name}/samples?as={layout}&at={TOTAL - 1}")
             assert page.status == 200, page.words[:500]
-        data = site.get(f"/{name}/samples.json?at={TOTAL - 1}").json
+        data = site.get(f"/{name}/samples.json?as=table&at={TOTAL - 1}").json
         assert data["samples"] == len(fm.open(url)) and [row["index"] for row in data["rows"]] == list(
             range(len(data["rows"]))
         )

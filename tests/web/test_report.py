@@ -134,3 +134,11 @@ def test_a_store_that_does_not_answer_is_asked_once(path: str, monkeypatch: pyte
     with pytest.raises(StorageError, match="cannot be reached"):
         fm.report(path, tmp_path / "x.html")
     assert len(asked) == 1
+
+
+def test_a_report_begins_with_a_summary_and_contents(root: Path, tmp_path: Path) -> None:
+    fm.report([root / "pages", root / "corpus/documents", root / "mix.yaml"], tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text()
+    links = set(re.findall(r'href="#([^"]+)"', text)) - {"main"}
+    assert "Summary" in text[: text.index('id="part-1"')] and {"part-1-samples", "part-2-duplicates"} <= links
+    assert not {link for link in links if f'id="{link}"' not in text}

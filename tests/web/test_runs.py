@@ -201,3 +201,13 @@ def test_a_recipe_whose_data_is_gone(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text("blend: [{path: nowhere, weight: 1}]\n")
     with pytest.raises(NotFound), serving(tmp_path / "r.yaml"):
         pass
+
+
+def test_lanes_show_first_words_and_pictures(site: Site) -> None:
+    data = site.get("/mix.yaml/step.json?step=7&world=4").json
+    blocks = [block for lane in data["lanes"] for row in lane["rows"] for block in row["blocks"]]
+    assert all(block["title"].startswith("document ") or block["title"] for block in blocks)
+    assert {block["picture"] for block in blocks} == {"png", None}
+    packed = site.get("/packed.yaml/step.json?batch=4&world=2").json
+    words = [b.get("title") for lane in packed["lanes"] for row in lane["rows"] for b in row["blocks"] if "doc" in b]
+    assert any(word and word.startswith("document") for word in words)

@@ -6,6 +6,7 @@ import hmac
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, defect_of
 from feedmill.formats.base import Dataset
+from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.web import compare as compare_view
 from feedmill.web import duplicates as duplicates_view
 from feedmill.web import filters as filters_view
@@ -34,6 +36,7 @@ from feedmill.web import pipeline as pipeline_view
 from feedmill.web import samples as samples_view
 from feedmill.web import step as step_view
 from feedmill.web import tokens as tokens_view
+from feedmill.web.columns import read_each
 from feedmill.web.episodes import video_of
 from feedmill.web.library import Library, OpenItem, read_run
 from feedmill.web.logs import MOST, parse_losses
@@ -41,15 +44,14 @@ from feedmill.web.parts import (
     FULL,
     MEDIA,
     THUMBNAIL,
-    cells,
     extension,
     facts_of,
     first_image,
     kind_of,
     picture,
     read_one,
+    title_of,
 )
-from feedmill.web.samples import read_each
 from feedmill.web.state import RANGE, State
 from feedmill.web.templating import environment
 from feedmill.web.weights import save_copy
@@ -77,15 +79,18 @@ _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
 
 
-def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGIApp:
+def app_of(library: Library, *, token: str | None, hosts: Sequence[str], warm: bool = False) -> ASGIApp:
     """Return the application.
 
     Args:
         library: what is open.
         token: secret that the address or the cookie must have; None lets everybody read who reaches the server.
         hosts: values of the Host header that are answered, with their port.
+        warm: whether to begin, in a thread, with what the first pages need: templates, tokenizers, plans.
     """
     pages = _Pages(library)
+    if warm and not library.is_remote:
+        threading.Thread(target=pages.warm, daemon=True).start()
     routes = [
         Route("/", pages.home),
         Route("/index.json", pages.home),
@@ -95,6 +100,9 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str]) -> ASGI
         Route("/{thing}/video", pages.video),
         Route("/{thing}/jump", pages.jump),
         Route("/{thing}/filter.yaml", pages.filter_file),
+        Route("/{thing}/skip.yaml", pages.skip_list),
+        Route("/{thing}/marked.txt", pages.marked_keys),
+        Route("/{thing}/mark", pages.mark, methods=["POST"]),
         Route("/{thing}/forget.zip", pages.forget),
         Route("/{thing}/loss", pages.loss, methods=["POST"]),
         Route("/{thing}/copy", pages.copy, methods=["POST"]),
@@ -167,7 +175,20 @@ class _Pages:
         self._turns: CapacityLimiter | None = None
         self._environment = environment()
         self._environment.globals |= {"views": VIEWS, "keys": KEYS, "things": library.things, "RANGE": RANGE}
+        self._environment.globals["tabs"] = tabs
         self._environment.globals["edit"] = any(thing.edit for thing in library.things.values())
+
+    def warm(self) -> None:
+        """Compile the templates, and make the home page and the first step of each recipe once."""
+        try:
+            for name in self._environment.list_templates():
+                self._environment.get_template(name)
+            home(self._library, State())
+            for thing in self._library.things.values():
+                if thing.kind == "recipe":
+                    step_view.step(thing, State())
+        except Exception:  # the page itself says why
+            logger.debug("the first pages", exc_info=True)
 
     async def _off(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function in a thread, a few at once for local data: more only take turns, and each waits for all."""
@@ -292,6 +313,40 @@ class _Pages:
             return filters_view.filter_file(thing, state).encode(), "application/yaml"
 
         return await self._bytes(make, "no-store")
+
+    async def skip_list(self, request: Request) -> Response:
+        """Send the marked samples as the skip list of a recipe."""
+        return await self._bytes(
+            lambda: (samples_view.skip_list(self._named(request)).encode(), "application/yaml"), "no-store"
+        )
+
+    async def marked_keys(self, request: Request) -> Response:
+        """Send the keys of the marked samples."""
+        return await self._bytes(
+            lambda: (samples_view.marked_keys(self._named(request)).encode(), "text/plain"), "no-store"
+        )
+
+    def _named(self, request: Request) -> OpenItem:
+        """Return the dataset of an address. Raises `NotFound` if it is none."""
+        thing = self._library[request.path_params["thing"]]
+        if thing.kind != "dataset":
+            raise NotFound(f"{thing.path} is a {thing.kind}, and no dataset", kind="no-page")
+        return thing
+
+    async def mark(self, request: Request) -> Response:
+        """Mark samples. Marks are kept in memory only."""
+        refused = _refuse_length(request, _MOST_FORM, "A form with an action is expected.\n")
+        if refused is not None:
+            return refused
+        body = await request.body()
+        state = State(request.query_params.multi_items())
+
+        def make() -> dict[str, Any]:
+            thing, fields = self._named(request), _fields(body[:_MOST_FORM])
+            samples_view.mark(thing, state, fields.get("action", [""])[0], fields.get("key", [""])[0])
+            return {"to": f"/{thing.name}/samples{state.link()}{'#sample' if 'at' in state else ''}"}
+
+        return await self._redirect(request, "samples", state, make)
 
     async def forget(self, request: Request) -> Response:
         """Send what must be forgotten with a document, as `feedmill forget --report` writes it."""
@@ -447,16 +502,16 @@ def _raising(error: FeedmillError) -> Callable[[], dict[str, Any]]:
 View = Callable[[OpenItem, State], dict[str, Any]]
 
 VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
-    "samples": ("dataset", samples_view.samples, "Table or grid of any format, with filters and histograms"),
-    "step": ("recipe", step_view.step, "What each rank sees, decoded, with cost and sightings"),
-    "mixture": ("recipe", mixture_view.mixture, "Recipe tree, asked and realized shares, what-if weights"),
-    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
-    "filters": ("dataset", filters_view.filters, "Thresholds over score histograms, kept and dropped live"),
-    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters with word diff, source by source"),
-    "health": ("dataset", health_view.health, "Findings, strip of shards, outliers"),
-    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full rows are"),
+    "samples": ("dataset", samples_view.samples, "Look at samples: grid, table, episodes, facets, search, marks"),
+    "filters": ("dataset", filters_view.filters, "Set limits on scores and see what they keep and drop"),
+    "duplicates": ("dataset", duplicates_view.duplicates, "Clusters of duplicates, and the words that differ"),
+    "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full packed rows are"),
+    "health": ("dataset", health_view.health, "Damaged, missing and changed files; outliers"),
     "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
-    "loader": ("telemetry", loader_view.loader, "Wait, read, transform and transfer per rank"),
+    "mixture": ("recipe", mixture_view.mixture, "Weights, asked and realized shares; try other weights"),
+    "step": ("recipe", step_view.step, "What each rank sees at a step, with cost and sightings"),
+    "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
+    "loader": ("telemetry", loader_view.loader, "What the training loop waits for, by rank"),
     "compare": (("dataset", "recipe", "pipeline"), compare_view.compare, "Two datasets, recipes or runs, side by side"),
 }
 KEYS = {
@@ -474,12 +529,34 @@ KEYS = {
 }
 
 
-_PICTURES, _ENDLESS = 6, 16_000
+def tabs(thing: OpenItem, shown: str | None = None) -> list[str]:
+    """Return the views of something that is open, without those that would be empty; `shown` is one of them anyway."""
+    views = [name for name, (kind, _, _) in VIEWS.items() if thing.kind in kind]
+    empty = set()
+    if thing.kind == "dataset" and not thing.has_documents:
+        empty |= {"filters", "duplicates"}
+        if not has_tokens(thing.dataset()):
+            empty.add("tokens")
+    if not any(other.kind == thing.kind for other in thing.others.values() if other is not thing):
+        empty.add("compare")
+    return [name for name in views if name not in empty or name == shown]
+
+
+_PICTURES, _ENDLESS, _BEGINNING = 6, 16_000, 60
 
 
 def home(library: Library, state: State) -> dict[str, Any]:  # noqa: ARG001
     """Return what is open as plain data."""
-    return {"things": [_card(thing) for thing in library.things.values()]}
+    things = library.things.values()
+    nouns = [plural for kind, plural in _NOUNS.items() if any(thing.kind == kind for thing in things)]
+    if len(things) == 1:
+        title = f"One {next(iter(things)).kind}"
+    else:
+        title = f"{len(things):,} {' and '.join(filter(None, (', '.join(nouns[:-1]), nouns[-1])))}"
+    return {"title": title, "things": [_card(thing) for thing in things]}
+
+
+_NOUNS = {"dataset": "datasets", "recipe": "recipes", "pipeline": "pipelines", "telemetry": "loader logs"}
 
 
 def _card(thing: OpenItem) -> dict[str, Any]:
@@ -503,7 +580,7 @@ def _dataset(thing: OpenItem) -> dict[str, Any]:
         if part is not None:
             pictures.append({"index": number, "part": part, "key": sample.key})
         elif text is None:
-            text = next((str(value) for value in cells(sample).values() if isinstance(value, str)), None)
+            text = _first_words(thing, dataset, sample)
     return {
         "format": facts.get("format"),
         "samples": count,
@@ -514,6 +591,17 @@ def _dataset(thing: OpenItem) -> dict[str, Any]:
         "pictures": pictures,
         "text": text,
     }
+
+
+def _first_words(thing: OpenItem, dataset: Dataset, sample: Any) -> str | None:
+    """Return the beginning of a sample in words; of tokens, decoded if their tokenizer is on this machine."""
+    if "input_ids" in sample:
+        try:
+            pieces = pieces_of(tokenizer_of(dataset, thing.tokenizers), sample["input_ids"][:_BEGINNING].tolist())
+            return "".join(piece["text"] for piece in pieces)
+        except FeedmillError:  # the view Tokens says why
+            return None
+    return title_of(sample, facts_of(dataset).get("field_map"))
 
 
 def _recipe(thing: OpenItem) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming.proof import same_until
 from feedmill.web.library import OpenItem, read_run
-from feedmill.web.parts import facts_of
+from feedmill.web.parts import facts_of, next_step
+from feedmill.web.results import Behind
 from feedmill.web.state import State
 from feedmill.web.weights import as_yaml
 
@@ -31,15 +32,19 @@ _ENDLESS, _SEARCHED = 16_000, 1 << 22  # positions of an endless plan, and at mo
 _MOST_CHANGES, _MOST_ROWS, _KEPT = 20, 500, 8
 
 
-def compare(thing: OpenItem, state: State) -> dict[str, Any]:
+def compare(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, Any]:
     """Return how something differs from another of its kind, which the address names as ``with``.
+
+    Without a name it is the only likely one, if there is one. Until the comparison is done, ``comparing`` has the
+    seconds that it has taken, unless `wait` is set.
 
     Raises:
         ConfigError: the other is of another kind, or its kind cannot be compared.
         NotFound: the other is not open.
     """
-    candidates = [other.name for other in thing.others.values() if other.kind == thing.kind and other is not thing]
-    name = state.get("with", candidates[0] if candidates else None)
+    others = [other for other in thing.others.values() if other.kind == thing.kind and other is not thing]
+    candidates = [other.name for other in others]
+    name = state.get("with", _likely(thing, others))
     data: dict[str, Any] = {
         "name": thing.name,
         "path": thing.path,
@@ -47,12 +52,63 @@ def compare(thing: OpenItem, state: State) -> dict[str, Any]:
         "candidates": candidates,
         "with": name,
         "other": None,
+        "choices": [_choice(other) for other in others] if name is None else [],
+        "comparing": None,
+        "next": None,
     }
     if name is None:
         return data
     if name not in thing.others:
         raise NotFound(f"nothing is open as {name[:80]!r}", kind="no-page", fix=f"Open: {', '.join(thing.others)}.")
-    return data | compared(thing, thing.others[name])
+    other = thing.others[name]
+    refuse_other_kinds(thing, other)
+    key = repr((_identity(thing), _identity(other)))
+    known: dict[str, Behind[dict[str, Any]]] = thing.__dict__.setdefault("_comparing", {})
+    if key not in known and len(known) >= _KEPT:
+        known.clear()
+    running = known.get(key) or known.setdefault(key, Behind(lambda: compared(thing, other)))
+    try:
+        found = running.result(wait=wait)
+    except FeedmillError:
+        known.pop(key, None)  # the next visitor tries again
+        raise
+    if found is None:
+        return data | {"comparing": round(running.seconds, 1)}
+    return data | found | {"next": _next(thing, found)}
+
+
+def _likely(thing: OpenItem, others: Sequence[OpenItem]) -> str | None:
+    """Return the only other recipe or run, or the only dataset that has the first key; None if it is unclear."""
+    if thing.kind == "dataset":
+        others = [other for other in others if _has_first(thing.dataset(), other.dataset())]
+    return others[0].name if len(others) == 1 else None
+
+
+def _has_first(one: Dataset, other: Dataset) -> bool:
+    try:
+        return bool(len(one)) and other.format == one.format and other.find(one.locate(0).key) >= 0
+    except (FeedmillError, ValueError):
+        return False
+
+
+def _choice(other: OpenItem) -> dict[str, Any]:
+    """Return what may be compared: its name, and what it is in short."""
+    if other.kind == "dataset":
+        about = f"{other.dataset().format}, {len(other.dataset()):,} samples"
+    elif other.kind == "recipe":
+        about = ", ".join(other.plan.names[:6])
+    else:
+        about = other.path
+    return {"name": other.name, "about": about}
+
+
+def _next(thing: OpenItem, found: dict[str, Any]) -> dict[str, Any]:
+    other = found["other"]
+    if thing.kind == "recipe" and found["differs_at"] is not None:
+        at = found["differs_at"]
+        text = f"From position {at:,} on, the runs see other samples."
+        return next_step(text, href=f"/{thing.name}/step?step={at // 16}&row={at}#row", label="Look at this step")
+    return next_step("Keep this page for a ticket:", code=f"feedmill report {thing.path} {other['path']} --compare")
 
 
 def compared(one: OpenItem, other: OpenItem) -> dict[str, Any]:
@@ -288,7 +344,7 @@ def _type(value: Any) -> str:
 
 def _some(dataset: Dataset, most: int) -> list[Sample | FeedmillError]:
     """Return samples spread over a dataset, as many as one comparison reads."""
-    from feedmill.web.samples import read_each
+    from feedmill.web.columns import read_each
 
     count = len(dataset)
     numbers = sorted({count * n // most for n in range(most)}) if count else []

@@ -196,6 +196,15 @@ class Documents(Dataset):
             return {}
         return value if isinstance(value, dict) else {}
 
+    def having(self, numbers: npt.NDArray[Any], words: str) -> npt.NDArray[Any]:
+        """Return those of some documents whose stored line may have these ASCII words, in any case.
+
+        A line that writes letters as escapes may have them, too.
+        """
+        low = words.lower().encode()
+        inside = [low in (line := self._lines[n]).lower() or b"\\u00" in line for n in numbers.tolist()]
+        return numbers[np.array(inside, np.bool_)]
+
     def text(self, index: int) -> str:
         """Return the text of a document; empty if it has none."""
         text = self.row(index).get("text")

@@ -29,6 +29,7 @@ from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.invisible import one_line
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import next_step
 from feedmill.web.state import State
 
 MOST_NEAR, MOST_NEAR_BYTES = 20_000, 32 << 20
@@ -294,6 +295,7 @@ def duplicates(thing: OpenItem, state: State) -> dict[str, Any]:
         "name": thing.name,
         "path": thing.path,
         "sample": corpus.sample,
+        "next": _next(thing, corpus, clusters),
         "set": name,
         "sets": list(known),
         "kind": clusters.kind,
@@ -310,6 +312,26 @@ def duplicates(thing: OpenItem, state: State) -> dict[str, Any]:
         "rows": [_row(corpus, clusters, int(k)) for k in chosen[(page - 1) * ROWS : page * ROWS]],
         "opened": None if opened is None else _opened(corpus, clusters, opened, chosen, state),
     }
+
+
+def _next(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, Any] | None:
+    if not clusters.flagged:
+        return next_step(
+            "Nothing to drop here. See the lengths in tokens next.", href=f"/{thing.name}/tokens", label="Tokens"
+        )
+    share = f"{clusters.flagged / max(1, len(corpus)):.1%}"
+    if not clusters.written:
+        verb = "neardedupe" if clusters.kind == NEAR else "dedupe"
+        text = f"{share} of the documents here are duplicates. Mark them in all files:"
+        return next_step(text, code=f"feedmill {verb} {thing.path}")
+    column = next(
+        (name for name in (clusters.name, f"spans of {clusters.name}") if name in corpus.documents.columns), None
+    )
+    text = f"{share} of the documents are marked."
+    if column is None:
+        return next_step(f"{text} Drop them with a filter:", code=f"exclude: ['$.attributes.{clusters.name}[0]']")
+    query = State([(f"max.{column}", "0")]).link()
+    return next_step(text, href=f"/{thing.name}/filters{query}", label="Copy the filter")
 
 
 def written_sets(thing: OpenItem) -> list[str]:

@@ -45,6 +45,18 @@ def episode_of(dataset: Dataset, number: int, state: State) -> dict[str, Any] | 
     }
 
 
+def about_episode(dataset: Dataset, number: int) -> dict[str, Any]:
+    """Return the episode of a frame in short: its number, frames and seconds. The dataset has episodes."""
+    assert isinstance(dataset, Episodic)
+    place = int(dataset.episodes_of(np.asarray([number], np.int64))[0])
+    frames = int(dataset.episode_lengths[place])
+    return {
+        "number": int(dataset.episode_numbers[place]),
+        "frames": frames,
+        "seconds": None if not dataset.fps else frames / dataset.fps,
+    }
+
+
 def _window(state: State, number: int, first: int, last: int) -> dict[str, Any]:
     """Return what a window around a frame covers: ``window=FIRST:LAST`` in frames, both included."""
     text = state.get("window", _WINDOW)

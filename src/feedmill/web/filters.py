@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.mix.limits import PRESETS, Limit
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.web.charts import histogram
 from feedmill.web.corpus import Corpus, NoDocuments, corpus_of, slot
 from feedmill.web.documents import short
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import next_step
 from feedmill.web.state import State
 
 LEAST, MOST = "min.", "max."
@@ -55,6 +57,11 @@ class Score:
     below: Callable[[float], str]
     above: Callable[[float], str]
 
+    @property
+    def marks(self) -> bool:
+        """Whether it marks some documents, with one number, as `dedupe` does."""
+        return not self.drawing["bars"] and self.documents < len(self.values) and self.drawing["low"] > 0
+
     def dropped(self, low: float | None, high: float | None) -> Bools:
         """Return which documents the limits drop, bool[n]."""
         drop = np.zeros(len(self.values), np.bool_)
@@ -76,6 +83,8 @@ def filters(thing: OpenItem, state: State) -> dict[str, Any]:
     except NoDocuments as error:
         return {"name": thing.name, "path": thing.path, "absent": error.as_dict()}
     limits = _limits(scores, state)
+    known_presets = _presets(scores, len(corpus))
+    heights = state.choice("heights", ("log", "linear"), "log")
     drops = {name: scores[name].dropped(*limit) for name, limit in limits.items()}
     times = sum((drop.astype(np.int16) for drop in drops.values()), np.zeros(len(corpus), np.int16))
     kept = times == 0
@@ -98,13 +107,87 @@ def filters(thing: OpenItem, state: State) -> dict[str, Any]:
         "sample": corpus.sample,
         "kept": int(kept.sum()),
         "dropped": int(len(corpus) - kept.sum()),
-        "scores": [_drawn(score, weights, limits.get(score.name)) for score in scores.values()],
+        "heights": heights,
+        "presets": known_presets,
+        "next": _next(thing, corpus, scores, limits, known_presets, int(kept.sum()), state),
+        "scores": [
+            _drawn(
+                score,
+                weights,
+                limits.get(score.name),
+                heights == "log",
+                int(drops[score.name].sum()) if score.name in drops else 0,
+            )
+            for score in scores.values()
+        ],
         "problems": corpus.documents.problems,
         "rules": rules,
         "sources": _sources(corpus, kept),
         "border": _border(corpus, scores, limits, drops, times, state),
         "filter": filter_file(thing, state) if drops else None,
     }
+
+
+def _presets(scores: dict[str, Score], documents: int) -> list[dict[str, Any]]:
+    """Return the published presets whose scores the documents have: their limits as parameters, and what they drop."""
+    found = []
+    for preset, rules in PRESETS.items():
+        given: dict[str, dict[str, float]] = {}
+        missing, drop = 0, np.zeros(documents, np.bool_)
+        for rule in map(Limit.parse, rules):
+            name = next((one for one in scores if one.endswith(f"__{rule.key}") or one == rule.key), None)
+            if name is None:
+                missing += 1
+                continue
+            drop |= ~_holds(scores[name].values, rule)
+            # `< 1` of a score that is 0 or 1 is a most of 0
+            value = rule.value - 1 if rule.test == "<" else rule.value
+            given.setdefault(name, {})[LEAST if rule.test.startswith(">") else MOST] = value
+        if given:
+            query = {f"{end}{name}": _number_text(v) for name, ends in given.items() for end, v in ends.items()}
+            found.append(
+                {"name": preset, "rules": len(rules), "missing": missing, "dropped": int(drop.sum()), "query": query}
+            )
+    marked = {f"max.{score.name}": "0" for score in scores.values() if score.marks}
+    if marked:
+        drop = np.zeros(documents, np.bool_)
+        for name in marked:
+            drop |= scores[name.removeprefix(MOST)].values > 0
+        found.insert(
+            0, {"name": "duplicates", "rules": len(marked), "missing": 0, "dropped": int(drop.sum()), "query": marked}
+        )
+    return found
+
+
+def _holds(values: Floats, rule: Limit) -> Bools:
+    """Return which documents a rule keeps: those without a score, too."""
+    tests = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}
+    return np.isnan(values) | tests[rule.test](values, rule.value)
+
+
+def _next(
+    thing: OpenItem,
+    corpus: Corpus,
+    scores: dict[str, Score],
+    limits: dict[str, Any],
+    presets: list[dict[str, Any]],
+    kept: int,
+    state: State,
+) -> dict[str, Any] | None:
+    if limits:
+        text = f"These limits keep {kept:,} of {len(corpus):,} documents."
+        query = state.link(by=None, keys=None, theme=None, heights=None)
+        return next_step(text, href=f"/{thing.name}/filter.yaml{query}", label="Download the filter")
+    if presets:
+        best = max(presets, key=lambda one: one["dropped"])
+        share = best["dropped"] / max(1, len(corpus))
+        text = f"The preset {best['name']} would drop {best['dropped']:,} of {len(corpus):,} documents, {share:.0%}."
+        return next_step(text, href=State(best["query"].items()).link(), label=f"Use {best['name']}")
+    if scores:
+        return next_step(
+            "Published limits need the scores of their tagger:", code=f"feedmill tag {thing.path} -t gopher_v2"
+        )
+    return None
 
 
 def filter_file(thing: OpenItem, state: State) -> str:
@@ -274,15 +357,27 @@ def _float(parameter: str, text: str) -> float:
     return value
 
 
-def _drawn(score: Score, kept: Floats | None, limit: tuple[float | None, float | None] | None) -> dict[str, Any]:
-    """Return a score with its histogram, in which ``kept`` of each bar's ``count`` documents are kept."""
+def _drawn(
+    score: Score, kept: Floats | None, limit: tuple[float | None, float | None] | None, log: bool, dropped: int
+) -> dict[str, Any]:
+    """Return a score with its histogram, in which ``kept`` of each bar's ``count`` documents are kept.
+
+    With `log`, heights are logarithms of the counts, so that a bar of a few documents is seen beside one of thousands.
+    """
     drawing = score.drawing
     bars: list[dict[str, Any]] = drawing["bars"]
     counts = [bar["count"] for bar in bars]
     if kept is not None and bars:
         counts = np.bincount(score.bins, kept, len(bars) + 1)[1:].astype(np.int64).tolist()
     low, high = limit or (None, None)
+    top = max((bar["count"] for bar in bars), default=1)
+
+    def height(count: int) -> float:
+        share = np.log1p(count) / np.log1p(top) if log else count / max(top, 1)
+        return max(1.0, round(32 * float(share), 1)) if count else 0.0
+
     return {
+        "dropped": dropped,
         "name": score.name,
         "label": score.label,
         "set": score.set,
@@ -291,14 +386,20 @@ def _drawn(score: Score, kept: Floats | None, limit: tuple[float | None, float |
         "log": drawing["log"],
         "whole": drawing["whole"],
         "documents": score.documents,
-        "varies": bool(bars) or (score.documents < len(score.values) and drawing["low"] > 0),
+        "varies": bool(bars) or score.marks,
         "min": low,
         "max": high,
         "fields": ["" if limit is None else _number_text(limit) for limit in (low, high)],
         "edges": [bar["low"] for bar in bars] + ([bars[-1]["high"]] if bars else []),
         "at": [_place(low, bars, 0.0), _place(high, bars, float(len(bars)))],
         "bars": [
-            {**bar, "kept": count, "kept_height": round(bar["height"] * count / max(1, bar["count"]), 1)}
+            {
+                **bar,
+                "kept": count,
+                "height": height(bar["count"]),
+                "y": round(33 - height(bar["count"]), 1),
+                "kept_height": height(count),
+            }
             for bar, count in zip(bars, counts, strict=True)
         ],
     }

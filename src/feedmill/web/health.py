@@ -13,7 +13,7 @@ from feedmill.errors import FeedmillError, defect_of
 from feedmill.formats.base import Dataset
 from feedmill.web.documents import Documents
 from feedmill.web.library import OpenItem
-from feedmill.web.parts import facts_of
+from feedmill.web.parts import facts_of, next_step
 from feedmill.web.state import State
 
 MOST_CELLS, MOST_SHARDS, MOST_SHOWN = 512, 4096, 200
@@ -121,7 +121,23 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
         "checked": None if report is None else {k: report[k] for k in ("samples", "shards", "bytes")},
         **cells,
         "outliers": _outliers(thing),
+        "next": _next(thing, _state(dataset, known, report), findings),
     }
+
+
+def _next(thing: OpenItem, state: str, findings: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if state == "done" and findings:
+        if any(finding["severity"] == "damaged" for finding in findings):
+            return next_step("Drop what is damaged, and keep the rest:", code=f"feedmill repair {thing.path}")
+        return next_step("Write the index again after you changed files:", code=f"feedmill prepare {thing.path}")
+    if state == "done":
+        far = next((row for row in _outliers(thing) if row["far"]), None)
+        if far is not None:
+            query = State([(f"f.{far['column']}", far["limit"])]).link()
+            text = f"No findings. {far['far']:,} samples have far more or fewer {far['column']} than the others."
+            return next_step(text, href=f"/{thing.name}/samples{query}", label="Look at them")
+        return next_step("No findings: train on it.", href=f"/{thing.name}/samples", label="Look at samples")
+    return None
 
 
 def _state(dataset: Dataset, known: Checking | None, report: dict[str, Any] | None) -> str:

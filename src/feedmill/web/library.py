@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.yamls import read_config
@@ -20,9 +21,10 @@ from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
 from feedmill.storage.descriptors import refuse_special
-from feedmill.web.columns import Columns
-from feedmill.web.documents import open_documents
+from feedmill.web.columns import Columns, Fields
+from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
+from feedmill.web.results import Behind, behind
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
 Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
 FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
 """The view that is shown first of each kind."""
+GROUP = {"dataset": "Data", "pipeline": "Data", "recipe": "Run", "telemetry": "Run"}
+"""The group of tabs that each kind belongs to."""
 
 _OPENED = threading.RLock()
+_SHARE = 0.1
+"""Of the patience of a page, what it waits for the fields of samples: it is of use without them."""
 _LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 
@@ -46,6 +52,7 @@ class OpenItem:
         trust: whether code that the data names may run.
         loss: loss logs, and `tokenizers`, their paths, as given; see `serve`.
         edit: whether pages may write copies of what they change.
+        marks: keys of the samples that visitors marked, in their order; they are gone when the server stops.
         others: all that is open, by name.
     """
 
@@ -57,6 +64,7 @@ class OpenItem:
     tokenizers: Sequence[str] = ()
     edit: bool = False
     others: Mapping[str, OpenItem] = field(default_factory=dict, repr=False)
+    marks: dict[str, None] = field(default_factory=dict, repr=False)
     _splits: dict[str | None, Dataset] = field(default_factory=dict, repr=False)
     _columns: dict[str | None, Columns] = field(default_factory=dict, repr=False)
 
@@ -80,6 +88,19 @@ class OpenItem:
                 self._columns[split] = Columns(dataset)
             return self._columns[split]
 
+    def fields(self, split: str | None = None, *, wait: bool = False) -> Fields | None:
+        """Return the fields of the samples; None while they are being read, unless `wait` is set."""
+        return self.begin_fields(split).result(wait=wait, share=_SHARE)
+
+    def begin_fields(self, split: str | None = None) -> Behind[Fields]:
+        """Begin to read the fields of the samples, once."""
+        dataset = self.dataset(split)
+        return behind(dataset, "_fields", lambda: Fields(dataset))
+
+    def fields_begun(self, split: str | None = None) -> bool:
+        """Return whether the fields are being read, or are there."""
+        return "_fields" in self.dataset(split).__dict__
+
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe as it was when its plan was made. Raises as `feedmill.Recipe.load`."""
@@ -97,6 +118,19 @@ class OpenItem:
     def front(self) -> str:
         """The view that is shown first."""
         return FRONT[self.kind]
+
+    @property
+    def group(self) -> str:
+        """The group of tabs that it belongs to."""
+        return GROUP[self.kind]
+
+    @cached_property
+    def has_documents(self) -> bool:
+        """Whether it is, or may be, documents with text."""
+        if self.kind != "dataset":
+            return False
+        dataset = self.dataset()
+        return isinstance(dataset, Documents) or any(map(kind_of, (self.path, f".{dataset.format}")))
 
     @cached_property
     def opened(self) -> Dataset | Plan | Run | list[Series]:

@@ -25,7 +25,7 @@ from feedmill.tracing.forget import report_files, report_of
 from feedmill.tracing.held import Held
 from feedmill.web.documents import Span, marked_text
 from feedmill.web.library import OpenItem
-from feedmill.web.parts import first_image, read_one
+from feedmill.web.parts import first_image, next_step, read_one, tree
 from feedmill.web.results import behind
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, MOST_BATCH, MOST_TIMES, bounded, searched, slots, steps_of
@@ -93,6 +93,12 @@ def life(thing: OpenItem, state: State) -> dict[str, Any]:
         "tokens": _tokens(plan, known, made),
         "seen": _seen(plan, seen, limit, batch) | {"all": limit >= min(steps * batch, plan.length or steps * batch)},
         "base": base,
+        "next": next_step(
+            "Remove this document: a report lists the files and steps that have it. Nothing is changed.",
+            href=f"/{thing.name}/forget.zip"
+            + state.link(document=f"{made.file}:{made.row + 1}", source=None, at=None, theme=None),
+            label="Report for forget",
+        ),
         "held": [f"{made.file}:{made.row + 1}", *made.summary()],
         "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
         "forget": f"feedmill forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch} --report FOLDER",
@@ -184,6 +190,7 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
         "noun": noun_of(document.file, ""),
         "picture": None,
         "words": None,
+        "tree": None,
         "pieces": [],
         "more": 0,
         "spans": [],
@@ -194,12 +201,15 @@ def _raw(document: Document, line: bytes) -> dict[str, Any]:
     except (orjson.JSONDecodeError, ValueError, RecursionError):
         value = None
     value = value if isinstance(value, dict) else {}
+    if value:
+        data["tree"] = tree(value)
     text, identity = value.get("text", value.get("txt")), value.get("id")
     data["id"] = str(identity) if isinstance(identity, str | int) and identity != "" else None
     if not isinstance(text, str):
         shown = line.decode("utf-8", "replace")
         pieces, more = marked_text(shown, [], MOST_TEXT)
         return {**data, "pieces": pieces, "more": more, "characters": len(shown)}
+    data["tree"] = None  # the text says it
     spans: list[Span] = []
     for name, attributes in attributes_of(Row(document.file, document.row)).items():
         for attribute, entries in attributes.items():

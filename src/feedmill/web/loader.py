@@ -12,6 +12,7 @@ from feedmill.errors import ConfigError
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.library import OpenItem
 from feedmill.web.logs import COUNTERS, STAGES, Floats, Series, read_telemetry
+from feedmill.web.parts import next_step
 from feedmill.web.state import State
 
 MOST_LANES = 64
@@ -19,6 +20,9 @@ OVER = {"last": "last report", "10": "10 minutes", "60": "1 hour", "all": "all"}
 REFRESH, _STALE, _LEAST_STALE = 5000, 3.0, 15.0  # milliseconds; intervals, and seconds, without a report
 _BINS, _WIDTH, _HEIGHT = 240, 1000.0, 160.0
 _AT = {name: number for number, name in enumerate(COUNTERS)}
+
+_HIGH = 0.05
+"""Share of the time in which a loop waits, above which data slows the training."""
 
 
 def loader(thing: OpenItem, state: State) -> dict[str, Any]:
@@ -43,7 +47,9 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
     shown = [row for row in ranks if row["rank"] == chosen] if chosen is not None else _slowest(ranks)
     stale = [row["rank"] for row in ranks if row["stale"]]
     steps = sum(row["step_seconds"] for row in ranks)
+    waiting = sum(row["wait_seconds"] for row in ranks) / steps if steps else None
     return {
+        "next": _next(waiting, ranks),
         "name": thing.name,
         "path": thing.path,
         "over": over,
@@ -59,7 +65,7 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
         "refresh": REFRESH if len(stale) < len(ranks) else None,
         "position": max(row["position"] for row in ranks),
         "samples_per_second": sum(row["samples_per_second"] for row in ranks),
-        "waiting": sum(row["wait_seconds"] for row in ranks) / steps if steps else None,
+        "waiting": waiting,
         "failures": sum(int(rank.last.get("failures") or 0) for rank in series),
         "reports": sum(len(rank.times) for rank in series),
         "cut": sum(rank.cut for rank in series),
@@ -67,6 +73,20 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
         "stages": STAGES,
         "chart": _chart([rank for rank in series if chosen in (None, rank.rank)]),
     }
+
+
+def _next(waiting: float | None, ranks: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if waiting is None:
+        return None
+    if waiting < _HIGH:
+        return next_step("Training limits this run, not data: more workers would not speed it up.")
+    shares: dict[str, float] = {}
+    for row in ranks:
+        for block in row["blocks"]:
+            shares[block["stage"]] = shares.get(block["stage"], 0.0) + block["width"]
+    stage = max(shares, key=lambda name: shares[name], default="read")
+    text = f"The loop waits {waiting:.0%} of its time, most of it for {stage}. Try more workers, or read further ahead."
+    return next_step(text)
 
 
 def _interval(series: Sequence[Series]) -> float | None:

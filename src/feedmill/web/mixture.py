@@ -16,13 +16,14 @@ from feedmill.planning.plan import Plan
 from feedmill.web.charts import path, ticks
 from feedmill.web.compare import diff_lines, plans_differ_at
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import next_step
 from feedmill.web.state import State
 from feedmill.web.step import BATCH, slots
 from feedmill.web.weights import WEIGHT, changed_recipe, proposed_name, recipe_tree, whole_text
 
 _WINDOWS, _ENDLESS, _KEPT = 60, 1000, 32
 _WIDTH, _HEIGHT, _TOP, _LINE = 1000.0, 300.0, 8.0, 15.0
-_SHOWN = 10
+_SHOWN, _OFTEN = 10, 4
 
 
 def mixture(thing: OpenItem, state: State) -> dict[str, Any]:
@@ -90,7 +91,18 @@ def _mixture(thing: OpenItem, state: State) -> dict[str, Any]:
         "stage": min(stage, len(found["stages"])) if found["stages"] else None,
         "diff": [] if text is None else diff_lines(_text(thing), text, "before", "after")["lines"],
         "yaml": text,
+        "next": _next(thing, found, changed is not None),
     }
+
+
+def _next(thing: OpenItem, found: dict[str, Any], changed: bool) -> dict[str, Any]:
+    if changed:
+        return next_step("The changed recipe is below, to copy.", href="#changed", label="See the changed recipe")
+    often = max(found["sources"], key=lambda row: row["repeats"] or 0)
+    if not found["endless"] and len(found["sources"]) > 1 and (often["repeats"] or 0) > _OFTEN:
+        text = f"{often['name']} is seen {often['repeats']:.1f} times. Bound it in the recipe:"
+        return next_step(text, code=f"max_repeats: {_OFTEN}")
+    return next_step("See which samples a step gets from this.", href=f"/{thing.name}/step", label="Look at step 0")
 
 
 def of_plan(

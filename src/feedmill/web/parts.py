@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -178,6 +178,45 @@ def cells(sample: Sample) -> dict[str, Any]:
     return values
 
 
+def all_text(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a sample, each with the name of its part or field."""
+    for name in part_names(sample):
+        if kind_of(name, sample.raw(name)[:8]) == "data":
+            yield from _texts(name, _tried(sample, name), 0)
+
+
+def _texts(name: str, value: Any, deep: int) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, bool | int | float):
+        yield name, str(value)
+    elif deep < _DEEP and isinstance(value, Mapping):
+        for inner, item in value.items():
+            yield from _texts(str(inner), item, deep + 1)
+    elif deep < _DEEP and isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(name, item, deep + 1)
+
+
+def scalars(sample: Sample) -> Iterator[tuple[str, tuple[str, str | None], Any]]:
+    """Yield the fields of a sample that are one text, number or boolean: name as in `cells`, part and field, value."""
+    for name in part_names(sample):
+        if kind_of(name, sample.raw(name)[:8]) != "data":
+            continue
+        value = _tried(sample, name)
+        if isinstance(value, Mapping):
+            for inner, item in value.items():
+                if isinstance(item, str | bool | int | float):
+                    yield str(inner) if name == "json" else f"{name}.{inner}", (name, str(inner)), item
+        elif isinstance(value, str | bool | int | float):
+            yield name, (name, None), value
+
+
+def next_step(text: str, *, code: str | None = None, href: str | None = None, label: str = "Open") -> dict[str, Any]:
+    """Return what a page suggests to do next: a sentence, with a command or a link."""
+    return {"text": text, "code": code, "href": href, "label": label}
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, bool | int | float) or value is None:
         return value
@@ -189,6 +228,67 @@ def _cell(value: Any) -> Any:
         except orjson.JSONEncodeError:
             pass
     return one_line(as_text(value, lines=1))
+
+
+_SAYING = (
+    *("caption", "text", "txt", "task", "instruction", "instructions", "language_instruction", "original", "prompt"),
+    *("question", "query", "problem", "messages", "conversations", "conversation", "title", "content", "answer"),
+    *("response", "transcript", "description", "label", "cls", "class_name", "name", "category"),
+)
+"""Names of fields that say what a sample is, the most telling first."""
+_TITLE, _DEEP_TITLE = 160, 5
+
+
+def title_of(sample: Sample, fields: Mapping[str, str] | None = None) -> str | None:
+    """Return the sample's own words as one line: its caption, task, first message or text; None if it has none.
+
+    Args:
+        fields: the dataset's map of fields to parts, such as ``{"caption": "json[text]"}``, which comes first.
+    """
+    for name, place in sorted((fields or {}).items(), key=lambda item: _telling(item[0])):
+        part, _, inner = place.partition("[")
+        if _telling(name) < len(_SAYING) and part in sample and kind_of(part) == "data":
+            words = _words(_tried(sample, part), inner.removesuffix("]"))
+            if words is not None:
+                return words
+    best: tuple[int, str] | None = None
+    for name in part_names(sample):
+        if kind_of(name, sample.raw(name)[:8]) != "data":
+            continue
+        value = _tried(sample, name)
+        for inner, item in value.items() if isinstance(value, Mapping) else ((name, value),):
+            rank = _telling(str(inner)) if str(inner) in _SAYING else _telling(extension(name)) + 1
+            words = _words(item)
+            if words is not None and (rank < len(_SAYING) or " " in words) and (best is None or rank < best[0]):
+                best = rank, words
+    return None if best is None else best[1]
+
+
+def _telling(name: str) -> int:
+    return _SAYING.index(name) if name in _SAYING else len(_SAYING)
+
+
+def _tried(sample: Sample, part: str) -> Any:
+    try:
+        return sample[part]
+    except FeedmillError:  # the opened sample says why
+        return None
+
+
+def _words(value: Any, field: str = "", deep: int = 0) -> str | None:
+    """Return the first words in a value: of a list those of its first entry, of a message its content."""
+    if isinstance(value, str):
+        return one_line(value, _TITLE) or None
+    if deep == _DEEP_TITLE:
+        return None
+    if isinstance(value, Mapping):
+        names = (field,) if field else ("content", "value", "text")
+        inner = next((value[name] for name in names if name in value), None)
+        return None if inner is None else _words(inner, "", deep + 1)
+    if isinstance(value, list | tuple):
+        found = (_words(item, "", deep + 1) for item in value[:8])
+        return next((words for words in found if words is not None), None)
+    return None
 
 
 THUMBNAIL, FULL = 240, 1600

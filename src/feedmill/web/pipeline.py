@@ -11,7 +11,7 @@ from feedmill.pipelines.files import FileFacts
 from feedmill.pipelines.history import StepRecord
 from feedmill.pipelines.run import StepReport, look
 from feedmill.web.library import OpenItem, Run, read_run
-from feedmill.web.parts import tree
+from feedmill.web.parts import next_step, tree
 from feedmill.web.state import State
 
 MOST_FILES, MOST_STEPS = 50, 500
@@ -30,7 +30,9 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
     total = sum(step["seconds"] or 0.0 for step in steps) or 1.0
     for step in steps:
         step["share"] = round(100 * (step["seconds"] or 0.0) / total, 2)
+    stale = not (run.pipeline is None or all(step["state"] == "up to date" for step in steps))
     return {
+        "next": _next(thing, stale),
         "name": thing.name,
         "path": thing.path,
         "manifest": run.manifest_url,
@@ -44,6 +46,12 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
         "versions": sorted({record.feedmill for record in records.values()}),
         "command": f"feedmill run {thing.path}",
     }
+
+
+def _next(thing: OpenItem, stale: bool) -> dict[str, Any]:
+    if stale:
+        return next_step("Some steps are not up to date. Run them:", code=f"feedmill run {thing.path}")
+    return next_step("Keep this run for a ticket:", code=f"feedmill report {thing.path} -o run.html")
 
 
 def _steps(thing: OpenItem, found: Run, records: Mapping[str, StepRecord]) -> list[dict[str, Any]]:

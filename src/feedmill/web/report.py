@@ -93,7 +93,7 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
         raise ConfigError(f"--compare needs two paths, not {len(things):,}", kind="bad-option", fix="Give A and B.")
     refuse_other_kinds(*things)
     try:
-        return compare(things[0], State())
+        return compare(things[0], State([("with", things[1].name)]), wait=True)
     except FeedmillError as error:
         done.problems.append(f"comparison: {error}")
         return None
@@ -165,7 +165,7 @@ def _samples(thing: OpenItem) -> dict[str, Any]:
     from feedmill.web.samples import samples
 
     found = samples(thing, State())
-    rows = found["rows"][: PICTURES if found["layout"] == "grid" else ROWS]
+    rows = found["rows"][: ROWS if found["layout"] == "table" else PICTURES]
     for row in rows:
         if row.get("picture"):
             row["data"] = _picture(thing, row["index"], row["picture"], 240)

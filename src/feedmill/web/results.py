@@ -72,13 +72,13 @@ class Behind(Generic[T]):
         """Seconds since it began."""
         return time.monotonic() - self._begin
 
-    def result(self, *, wait: bool = False) -> T | None:
-        """Return the result; None if it is not there after `PATIENCE`, unless `wait` is set.
+    def result(self, *, wait: bool = False, share: float = 1.0) -> T | None:
+        """Return the result; None if it is not there after this share of `PATIENCE`, unless `wait` is set.
 
         Raises:
             FeedmillError: the error of the function.
         """
-        self._ended.wait(None if wait else PATIENCE)
+        self._ended.wait(None if wait else share * PATIENCE)
         if self._error is not None:
             raise self._error
         return self._made

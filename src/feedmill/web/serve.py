@@ -51,7 +51,7 @@ def serve(options: Serve) -> None:
     known = {shown, "localhost", "127.0.0.1", "[::1]", *options.names}
     if _is_everywhere(host):
         known.add(socket.gethostname())
-    app = app_of(library, token=secret, hosts=[f"{name}:{number}" for name in known])
+    app = app_of(library, token=secret, hosts=[f"{name}:{number}" for name in known], warm=True)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
     )

@@ -9,11 +9,13 @@ from feedmill.errors import ConfigError
 
 FIRST = (
     *("split", "as", "q", "sort", "page", "document", "source", "at", "step", "batch", "world", "rank", "row", "doc"),
-    *("steps", "stage", "with", "over", "theme"),
+    *("steps", "stage", "with", "over", "cols", "marked", "theme"),
 )
 """Parameters that come first, in this order; then ranges of columns by name."""
 RANGE = "f."
 """Beginning of the parameters that limit a column: ``f.bytes=100:2000``."""
+VALUE = "v."
+"""Beginning of the parameters that choose a value of a field: ``v.source=news``."""
 _PLACES = {name: place for place, name in enumerate(FIRST)}
 _MOST = 1 << 62
 
@@ -22,7 +24,12 @@ class State(Mapping[str, str]):
     """Parameters of an address. Empty ones do not count."""
 
     def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
-        self._items = {name: value for name, value in items if value != ""}
+        self._items: dict[str, str] = {}
+        for name, value in items:
+            if name == "cols" and name in self._items:  # a list of checked boxes
+                value = f"{self._items[name]},{value}"
+            if value != "":
+                self._items[name] = value
 
     def __getitem__(self, name: str) -> str:
         return self._items[name]
@@ -61,6 +68,10 @@ class State(Mapping[str, str]):
                 ranges[name.removeprefix(RANGE)] = (_limit(low, name), _limit(high, name))
         return ranges
 
+    def chosen(self) -> dict[str, str]:
+        """Return the chosen value of each field."""
+        return {name.removeprefix(VALUE): text for name, text in self.items() if name.startswith(VALUE)}
+
     def link(self, **changes: object) -> str:
         """Return the query of this state with some parameters changed; None removes one."""
         items = {**self._items, **{name: str(value) for name, value in changes.items() if value is not None}}
@@ -83,10 +94,14 @@ class State(Mapping[str, str]):
         text = None if low is None and high is None else f"{'' if low is None else low}:{'' if high is None else high}"
         return self.link(**{RANGE + column: text, "page": None, "at": None})
 
+    def valued(self, field: str, value: str | None) -> str:
+        """Return the query with another value of a field, from the first page; None for all."""
+        return self.link(**{VALUE + field: value, "page": None, "at": None})
+
     def without_ranges(self) -> str:
         """Return the query without filters and search."""
-        gone = dict.fromkeys([name for name in self if name.startswith(RANGE)])
-        return self.link(**gone, q=None, page=None, at=None)
+        gone = dict.fromkeys([name for name in self if name.startswith((RANGE, VALUE))])
+        return self.link(**gone, q=None, page=None, at=None, split=None, marked=None)
 
 
 def _order(name: str) -> tuple[int, str]:

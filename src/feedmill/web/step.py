@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.base import TokenReader
+from feedmill.formats.base import Dataset, TokenReader
 from feedmill.planning import ledger
 from feedmill.planning.forecast import mixture
 from feedmill.planning.packing.packed import PackedPlan
@@ -19,15 +19,19 @@ from feedmill.tokens.pieces import has_tokens, pieces_of, tokenizer_of
 from feedmill.tracing.held import rows_of
 from feedmill.tracing.trace import trace
 from feedmill.web.charts import path, stacked, ticks
+from feedmill.web.columns import read_each
+from feedmill.web.invisible import one_line
 from feedmill.web.library import OpenItem
 from feedmill.web.logs import Losses, read_losses
-from feedmill.web.parts import read_one, shown_parts
+from feedmill.web.parts import TOO_LARGE, facts_of, first_image, next_step, read_one, shown_parts, title_of
 from feedmill.web.state import State
 
 BATCH, WORLD = 16, 1
 MOST_LANES, MOST_ROWS, MOST_SIGHTINGS = 16, 64, 200
 MOST_BATCH, MOST_WORLD = 1 << 16, 1 << 16
 _ENDLESS, _WINDOWS, _DRAWN = 1000, 80, 2000
+_MOST_READ, _BEGINNING = 256, 24
+"""Samples and documents in the lanes that are read for their first words, and tokens of each that are decoded."""
 _KEPT = 64  # lengths of runs whose shares are kept: the address of an endless plan can name any
 SEARCHED = 50_000_000  # positions that are searched for other sightings
 MOST_TIMES = 10_000  # sightings of a sample: in an endless plan, a small source has any number of them
@@ -51,7 +55,7 @@ def step(thing: OpenItem, state: State) -> dict[str, Any]:
     steps = steps_of(plan, batch, state)
     found = trace(plan, step=number, global_batch=batch, world=world).facts
     width = plan.width if isinstance(plan, PackedPlan) else None
-    lanes, hidden = _lanes(plan, found["entries"], world, width, state)
+    lanes, hidden = _lanes(thing, found["entries"], world, width, state)
     opened = _opened(thing, found["entries"], state)
     return {
         "name": thing.name,
@@ -74,8 +78,29 @@ def step(thing: OpenItem, state: State) -> dict[str, Any]:
         "sightings": None if opened is None else _sightings(plan, opened, batch, steps),
         "shares": shares_over(plan, min(steps * batch, plan.length or steps * batch)),
         "loss": _loss(thing, number, steps),
+        "next": _next(thing, opened, losses_of(thing), state),
         "command": f"feedmill trace {thing.path} --step {number} --global-batch {batch} --world {world}",
     }
+
+
+def _next(thing: OpenItem, opened: dict[str, Any] | None, losses: Losses | None, state: State) -> dict[str, Any]:
+    if losses is None:
+        return next_step(
+            "See what was in the batch of a spike:", code=f"feedmill serve {thing.path} --loss-log loss.csv"
+        )
+    if opened is not None and opened["life"]:
+        entry = opened["entry"]
+        query = state.link(source=entry["source"], at=entry["index"], step=None, row=None, doc=None, rank=None)
+        text = "Follow the chosen document back to its raw line, and to the steps that see it."
+        return next_step(text, href=f"/{thing.name}/life{query}", label="Life of this document")
+    return next_step("Keep a run from seeing a sample again: add it to the recipe.", code=_skip_line(opened))
+
+
+def _skip_line(opened: dict[str, Any] | None) -> str | None:
+    if opened is None:
+        return None
+    entry = opened["entry"]
+    return f"skip: [{{source: {entry['source']}, indices: [{entry['index']}]}}]"
 
 
 def slots(names: Sequence[str]) -> dict[str, int]:
@@ -119,10 +144,10 @@ def _padding(entries: Sequence[dict[str, Any]], width: int | None) -> float | No
 
 
 def _lanes(
-    plan: Plan, entries: Sequence[dict[str, Any]], world: int, width: int | None, state: State
+    thing: OpenItem, entries: Sequence[dict[str, Any]], world: int, width: int | None, state: State
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the lanes that are shown, and the number of ranks that are not."""
-    rank = state.number("rank")
+    plan, rank = thing.plan, state.number("rank")
     colors = slots(plan.names)
     rows: dict[int, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
@@ -131,18 +156,21 @@ def _lanes(
     mean = sum(costs.values()) / max(len(costs), 1) or 1.0
     shown = sorted(rows)[:MOST_LANES] if rank is None or rank < MOST_LANES else [rank]
     lanes = []
+    counts = {number: MOST_ROWS if rank == number else max(4, MOST_ROWS // len(shown)) for number in shown}
     for number in shown:
         if number not in rows:
             raise ConfigError(f"there is no rank {number:,} of {world:,} in this step", kind="bad-address")
-        most = MOST_ROWS if rank == number else max(4, MOST_ROWS // len(shown))
-        lane = rows[number]
+    visible = [(number, p) for number in shown for p in sorted(rows[number])[: counts[number]]]
+    words = _beginnings(thing, [entry for number, p in visible for entry in rows[number][p]][:_MOST_READ])
+    for number in shown:
+        most, lane = counts[number], rows[number]
         positions = sorted(lane)
         lanes.append(
             {
                 "rank": number,
                 "first": positions[0],
                 "last": positions[-1],
-                "rows": [{"position": p, "blocks": _blocks(lane[p], width, colors)} for p in positions[:most]],
+                "rows": [{"position": p, "blocks": _blocks(lane[p], width, colors, words)} for p in positions[:most]],
                 "more": max(0, len(positions) - most),
                 "documents": sum(map(len, lane.values())),
                 "padding": None if width is None else len(lane) * width - _tokens(lane),
@@ -165,14 +193,75 @@ def _cost(lane: dict[int, list[dict[str, Any]]], width: int | None) -> float:
     return float(sum(entry["length"] or 0 for entry in entries))
 
 
-def _blocks(entries: Sequence[dict[str, Any]], width: int | None, colors: dict[str, int]) -> list[dict[str, Any]]:
+def _beginnings(thing: OpenItem, entries: Sequence[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """Return the first words and the picture of each of these entries, by source, number and first token."""
+    found: dict[Any, dict[str, Any]] = {}
+    by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for entry in entries:
+        by_source[entry["source"]].append(entry)
+    for source, own in by_source.items():
+        dataset = thing.plan.source(source)
+        try:
+            if isinstance(dataset, CountedDataset) or not isinstance(dataset, TokenReader):
+                found |= _read(thing, dataset, own)
+            else:
+                found |= _decoded(thing, dataset, own)
+        except FeedmillError:  # the labels stay keys; the chosen row says why
+            continue
+    return found
+
+
+def _decoded(thing: OpenItem, dataset: Any, entries: Sequence[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    tokenizer = tokenizer_of(dataset, thing.tokenizers)
+    spans = [entry.get("span", (0, _BEGINNING)) for entry in entries]
+    index = np.asarray([entry["index"] for entry in entries], np.int64)
+    low = np.asarray([span[0] for span in spans], np.int64)
+    size = np.asarray([min(span[1] - span[0], _BEGINNING) for span in spans], np.int64)
+    return {
+        _place(entry): {"title": one_line(tokenizer.decode(ids.tolist())), "picture": None}
+        for entry, ids in zip(entries, dataset.read_tokens(index, low, size), strict=True)
+    }
+
+
+def _read(thing: OpenItem, dataset: Dataset, entries: Sequence[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    field_map = facts_of(dataset).get("field_map")
+    small = [entry for entry in entries if (entry.get("length") or 0) <= TOO_LARGE]
+    read = read_each(dataset, [entry["index"] for entry in small])
+    if has_tokens(dataset) and not isinstance(dataset, CountedDataset):
+        tokenizer = tokenizer_of(dataset, thing.tokenizers)
+        return {
+            _place(entry): {
+                "title": one_line(tokenizer.decode(sample["input_ids"][:_BEGINNING].tolist())),
+                "picture": None,
+            }
+            for entry, sample in zip(small, read, strict=True)
+            if not isinstance(sample, FeedmillError)
+        }
+    return {
+        _place(entry): {"title": title_of(sample, field_map), "picture": first_image(sample)}
+        for entry, sample in zip(small, read, strict=True)
+        if not isinstance(sample, FeedmillError)
+    }
+
+
+def _place(entry: dict[str, Any]) -> tuple[str, int, int]:
+    return entry["source"], entry["index"], entry["span"][0] if "span" in entry else 0
+
+
+def _blocks(
+    entries: Sequence[dict[str, Any]], width: int | None, colors: dict[str, int], words: dict[Any, dict[str, Any]]
+) -> list[dict[str, Any]]:
     blocks, at = [], 0.0
     whole = float(width or len(entries))
     for number, entry in enumerate(entries):
         size = entry["span"][1] - entry["span"][0] if width is not None else 1
         share = 100 * size / whole
+        begin = words.get(_place(entry), {})
         blocks.append(
             {
+                "title": begin.get("title"),
+                "picture": begin.get("picture"),
+                "index": entry["index"],
                 "x": round(at, 3),
                 "width": round(share, 3),
                 "label": entry["key"] if entry["key"] is not None else f"sample {entry['index']:,}",
@@ -210,6 +299,7 @@ def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) ->
         "problem": chosen.get("problem"),
     }
     dataset = plan.source(chosen["source"])
+    data["title"] = _beginnings(thing, [chosen]).get(_place(chosen), {}).get("title")
     data["life"] = bool(rows_of(dataset).paths)
     try:
         if isinstance(dataset, CountedDataset):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from feedmill._version import __version__
 from feedmill.samples.text import human_size
@@ -30,6 +32,7 @@ def environment() -> Environment:
         "size": human_size,
         "count": _count,
         "marked": marked,
+        "hits": _hits,
         "percent": _percent,
         "quiet": _quiet,
         "one": _one,
@@ -45,6 +48,17 @@ def _count(value: Any) -> str:
 
 def _percent(value: float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}f}".replace("-", "\u2212")
+
+
+def _hits(text: str, wanted: str | None) -> Markup:
+    """Return text as HTML with the places that a search found marked."""
+    if not wanted:
+        return marked(text)
+    parts, last = [], 0
+    for found in re.finditer(re.escape(wanted), text, re.IGNORECASE):
+        parts += [marked(text[last : found.start()]), Markup('<mark class="hit">{}</mark>').format(marked(found[0]))]
+        last = found.end()
+    return Markup("").join([*parts, marked(text[last:])])
 
 
 def _quiet(value: Any) -> str:

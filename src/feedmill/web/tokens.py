@@ -18,6 +18,7 @@ from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 from feedmill.web.charts import ticks
 from feedmill.web.corpus import NoDocuments, corpus_of
 from feedmill.web.library import OpenItem
+from feedmill.web.parts import next_step
 from feedmill.web.results import behind
 from feedmill.web.state import State
 
@@ -74,7 +75,9 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
     lengths = known.values
     seq_len = min(state.number("seq_len", SEQ_LEN, least=1) or SEQ_LEN, MOST_SEQ_LEN)
     scale = state.choice("scale", ("log", "linear"), "log" if _long_tail(lengths) else "linear")
+    packing = _packed(thing, lengths, seq_len)
     return data | {
+        "next": _next(thing, isinstance(dataset, TokenDataset), packing, seq_len),
         "format": dataset.describe().get("format"),
         "documents": known.of,
         "tokens": dataset.tokens if isinstance(dataset, TokenDataset) else None,
@@ -86,9 +89,19 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
         "chart": lengths_chart(lengths, scale == "log") if len(lengths) else None,
         "figures": _figures(lengths),
         "seq_len": seq_len,
-        "packing": _packed(thing, lengths, seq_len),
+        "packing": packing,
         "packed": min(len(lengths), MOST_PACKED),
     }
+
+
+def _next(thing: OpenItem, stored: bool, packing: list[dict[str, Any]], seq_len: int) -> dict[str, Any] | None:
+    if not stored:
+        return next_step("Make a token file of all documents:", code=f"feedmill tokenize {thing.path} OUT -t TOKENIZER")
+    best = next((row for row in packing if row["name"].startswith("best fit")), None)
+    if best is None:
+        return None
+    text = f"Best-fit packing fills {best['fill']:.1%} of rows of {seq_len:,} tokens. In a recipe:"
+    return next_step(text, code=f"pack: {{seq_len: {seq_len}}}")
 
 
 def _stored(dataset: TokenDataset) -> Lengths:

@@ -38,6 +38,26 @@
   center();
   document.addEventListener("htmx:afterSettle", center);
 
+  // A sample that is opened is seen in its list, too: the drawer stays in view beside it.
+  function reveal() {
+    const row = document.querySelector(".browse.open :is(.tile[aria-current], tr[aria-selected=true])");
+    if (!row || window.innerWidth < 1000) return;
+    const { top, bottom } = row.getBoundingClientRect();
+    if (top < 90 || bottom > window.innerHeight) row.scrollIntoView({ block: "center" });
+  }
+  window.addEventListener("load", () => window.setTimeout(reveal)); // after the browser's own jump to the drawer
+  document.addEventListener("htmx:afterSettle", reveal);
+
+  // The line in the curves of an episode follows its player.
+  document.addEventListener("timeupdate", (event) => {
+    const box = event.target.closest && event.target.closest("[data-begin]");
+    if (!box || (event.target.paused && !event.target.seeking)) return;
+    const at = (1000 * (event.target.currentTime - Number(box.dataset.begin))) / Number(box.dataset.seconds);
+    for (const line of box.closest(".episode").querySelectorAll("line.here")) {
+      for (const end of ["x1", "x2"]) line.setAttribute(end, String(Math.min(Math.max(at, 0), 1000)));
+    }
+  }, true);
+
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (inField(event)) {
@@ -76,6 +96,11 @@
   // Controls that change what is shown submit their form at once.
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  });
+
+  // A click beside an open menu closes it.
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   });
 
   // A click anywhere in a row opens it.
