@@ -245,7 +245,8 @@ def test_boxes_of_images_with_an_orientation(declared: str, tmp_path: Path) -> N
     listed = dict(zip(("width", "height"), size[::-1] if declared == "upright" else size, strict=True))
     table = instances(images=[image(0, **listed)], annotations=[thing(1, 10, [2, 3, 10, 5])])
     put(tmp_path, {"imgs/0.jpg": picture(turn=6, size=size), "a.json": table})
-    run(tmp_path, tmp_path / "out")
+    report = run(tmp_path, tmp_path / "out")
+    assert report.turned == 1 and "boxes of these images are turned with them" in report.recognized[-1]
     upright = fm.open(tmp_path / "out")[0]
     stored = fm.open(tmp_path / "out", decode={"orientation": "stored"})[0]
     for sample in (upright, stored):

@@ -25,7 +25,7 @@ from feedmill.importing.encodings import decode, encoding_of
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
 from feedmill.importing.layouts import Group, Part, Planned, Samples, groups_of, name_others
-from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
+from feedmill.importing.recognition import CAPTION_SUFFIXES, DETECTION, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import reason_of
 from feedmill.importing.scanning import Files, read_file
@@ -228,6 +228,11 @@ def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
             f"warning: {counts} have an orientation: they are stored as they are, and turned upright when they are"
             " decoded (orientation: stored gives the stored pixels)"
         )
+        if report.type == DETECTION:
+            report.recognized.append(
+                "warning: boxes of these images are turned with them. They refer to the size that the annotations state;"
+                " where both sizes are equal, to the upright image in YOLO, and to the stored one in COCO and Pascal VOC"
+            )
 
 
 def _reason(reader: Reads, stores: Sequence[Store], planned: Planned) -> str:
