@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from feedmill.errors import DataError
 from feedmill.formats import ranges
 from feedmill.formats.ranges import read_rows
 from feedmill.kernels.files.ranges import copy_rows
-from feedmill.storage.fetching.read_ahead import ReadAhead
+from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
 from feedmill.storage.remote.object_store import RemoteStore
 
 _SIZE = 1 << 16
@@ -31,7 +29,7 @@ def server():
 
 def _ahead(store: RemoteStore, files: np.ndarray, offsets: np.ndarray, size: int) -> ReadAhead:
     reader = ReadAhead(1 << 20)
-    reader.want(store, _PATHS, files, offsets, offsets + size, np.zeros_like(files), threading.Event())
+    reader.want(store, _PATHS, files, offsets, offsets + size, np.zeros_like(files), Starving())
     return reader
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from feedmill.jobs import threads
 from feedmill.jobs.threads import THREAD_NAME, ahead, ordered_map
 
 
@@ -145,3 +147,32 @@ def test_any_number_of_threads_may_be_allowed():
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_no_results_in_flight_are_one_at_a_time(workers: int) -> None:
     assert list(ordered_map(lambda n: n * n, range(5), workers=workers, in_flight=0)) == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in what the interpreter calls itself
+@pytest.mark.parametrize("workers", [1, 3])
+def test_interrupted_anywhere(workers: int) -> None:
+    """Ctrl-C raises between any two steps of the thread that takes results; the threads end all the same."""
+    interrupted = 0
+    for after in range(1, 400, 3):
+        results = ordered_map(abs, range(5), workers=workers, in_flight=4)
+        left = [after]
+
+        def raise_at(frame: object, event: str, argument: object, left: list[int] = left) -> object:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return raise_at
+
+        before = sys.gettrace()
+        try:
+            sys.settrace(raise_at)
+            for _ in results:
+                pass
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        del results
+    assert interrupted > 30
+    threads._end_all()  # those whose end was interrupted: as the interpreter does

@@ -13,7 +13,7 @@ from tests.helpers.range_server import RangeServer, range_server
 from feedmill.errors import ConfigError, DataError
 from feedmill.storage.fetching.budget import budget_from_environment
 from feedmill.storage.fetching.ranges import LARGEST, requests_for
-from feedmill.storage.fetching.read_ahead import ReadAhead
+from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
 from feedmill.storage.fetching.segments import HeldSegments, Segment
 from feedmill.storage.remote.object_store import RemoteStore
 
@@ -38,13 +38,13 @@ def held(store: RemoteStore, key: str, begin: int, end: int) -> bool:
 
 
 def wanted(
-    reader: ReadAhead, store: RemoteStore, rows: list[tuple[str, int, int, int]], hungry: threading.Event | None = None
+    reader: ReadAhead, store: RemoteStore, rows: list[tuple[str, int, int, int]], hungry: Starving | None = None
 ) -> None:
     """Ask for (path, begin, end, step)."""
     paths = sorted({row[0] for row in rows})
     columns = [[paths.index(row[0]) for row in rows], *([row[k] for row in rows] for k in (1, 2, 3))]
     file, begins, ends, steps = (np.array(column, np.int64) for column in columns)
-    reader.want(store, paths, file, begins, ends, steps, hungry or threading.Event())
+    reader.want(store, paths, file, begins, ends, steps, hungry or Starving())
 
 
 ranges = st.lists(
@@ -173,7 +173,7 @@ def test_a_request_that_failed_is_made_again_by_the_reader_who_reports_it(server
 
 
 def test_a_request_waits_for_room_until_steps_are_done_or_the_reader_is_hungry_or_closed(server):
-    store, reader, hungry = store_of(server), ReadAhead(1000), threading.Event()
+    store, reader, hungry = store_of(server), ReadAhead(1000), Starving()
     wanted(reader, store, [("a", 0, 400, 0)])
     wanted(reader, store, [("a", 500, 900, 0)])
 
@@ -190,11 +190,11 @@ def test_a_request_waits_for_room_until_steps_are_done_or_the_reader_is_hungry_o
     assert held(store, "b", 0, 500)
     wanted(reader, store, [("a", 0, 400, 1)])
     second = ask(1000, 2)
-    hungry.set()
+    hungry.now = True
     reader.wake()
     second.join(120)
     assert held(store, "b", 1000, 1500)
-    hungry.clear()
+    hungry.now = False
     third = ask(2000, 3)
     reader.close()
     third.join(120)

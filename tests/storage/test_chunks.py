@@ -9,7 +9,6 @@ import math
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from feedmill.errors import DataError
 from feedmill.formats.ranges import read_remote
 from feedmill.storage.cache.chunks import FAR, SMALLEST, CachedObject, Chunk, ChunkCache
 from feedmill.storage.cache.reading import CacheUse
-from feedmill.storage.fetching.read_ahead import ReadAhead, soonest_uses
+from feedmill.storage.fetching.read_ahead import ReadAhead, Starving, soonest_uses
 from feedmill.storage.remote.object_store import RemoteStore
 from helpers import warm
 
@@ -463,7 +462,7 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
         monkeypatch.setattr("feedmill.storage.cache.chunks.file_limit", lambda: 0)
     store, paths = RemoteStore("s3://bkt", **server.options), ["a"]
     reader, none = ReadAhead(1 << 20, CacheUse(cache, "block")), np.zeros(1, np.int64)
-    reader.want(store, paths, none, none + 5, none + SIZE, none, threading.Event())
+    reader.want(store, paths, none, none + 5, none + SIZE, none, Starving())
     reader.finish()
     server.asked.clear()
     ranges = [(7, 100), (SMALLEST - 10, 30), (SMALLEST + 20, 3 * SMALLEST), (50, 0), (SIZE - 9, 9)]
@@ -483,7 +482,7 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
     reader.done(0)
     del found
     gc.collect()
-    reader.want(store, paths, none, none + 5, none + SIZE, none + 1, threading.Event())
+    reader.want(store, paths, none, none + 5, none + SIZE, none + 1, Starving())
     cache.clear()  # evicted after they were requested: they are requested again, unless they are held
     read_remote(store, paths, files, offsets, lengths, buffer)
     assert buffer.tobytes() == b"".join(DATA[begin : begin + length] for begin, length in ranges)
@@ -498,11 +497,11 @@ def test_bytes_of_a_window_that_does_not_fit_are_fetched_once(
     if not open_at_once:
         monkeypatch.setattr("feedmill.storage.cache.chunks.file_limit", lambda: 0)
     server.objects.update({name: content(12 * SMALLEST) for name in "abc"})
-    cache, starving = ChunkCache(tmp_path / "cache", room(16)), threading.Event()
+    cache, starving = ChunkCache(tmp_path / "cache", room(16)), Starving()
     store, paths = RemoteStore("s3://bkt", **server.options), ["a", "b", "c"]
     reader, size = ReadAhead(64 << 20, CacheUse(cache, "block")), SMALLEST // 2
     file, part = (table.ravel() for table in np.mgrid[0:3, 0:24])
-    starving.set()
+    starving.now = True
     for window in range(2):
         steps = 72 * window + (part * 29 + file * 7) % 72  # mixes the objects, as a shuffle does
         began = len(server.asked)
@@ -528,13 +527,13 @@ def test_scattered_bytes_of_data_that_does_not_fit_are_fetched_without_their_chu
     store, paths = RemoteStore("s3://bkt", **server.options), ["a"]
     use, step = CacheUse(cache), np.zeros(1, np.int64)
     use.scattered, reader = True, ReadAhead(4 << 20, use)
-    reader.want(store, paths, step, step + 10, step + SMALLEST, step, threading.Event())
+    reader.want(store, paths, step, step + 10, step + SMALLEST, step, Starving())
     reader.finish()
     assert cache.list()[0].present == SMALLEST  # most of the chunk is needed
     server.asked.clear()
     offsets = np.arange(0, 200, 20) * SMALLEST + 99
     steps, lengths = np.zeros(10, np.int64), np.full(10, 500)
-    reader.want(store, paths, steps, offsets, offsets + lengths, steps + 1, threading.Event())
+    reader.want(store, paths, steps, offsets, offsets + lengths, steps + 1, Starving())
     reader.finish()
     assert sorted(server.asked) == [(begin, begin + 500) for begin in offsets[1:].tolist()]
     found = store.read_ranges("a", offsets.tolist(), lengths.tolist())
@@ -551,7 +550,7 @@ def test_bytes_that_another_reader_is_fetching_are_not_requested_again_too_soon(
     caches = [ChunkCache(tmp_path / "cache", 64 * SMALLEST) for _ in range(2)]
     for cache in caches:  # as in two processes
         readers.append(ReadAhead(1 << 20, CacheUse(cache, "shard")))
-        readers[-1].want(store, ["a"], none, none, none + SIZE, none, threading.Event())
+        readers[-1].want(store, ["a"], none, none, none + SIZE, none, Starving())
         until = time.monotonic() + 120
         while not server.asked and time.monotonic() < until:  # the second one would hedge a request of its own
             time.sleep(0.01)

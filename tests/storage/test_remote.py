@@ -273,12 +273,12 @@ def test_a_server_that_never_answered_is_given_up_soon(troubled):
 
 
 def test_the_time_ends_the_tries(troubled):
+    """How many there are depends on the machine; that their number does not end them is shown above."""
     store = RemoteStore(troubled, retry_config={"backoff": SOON, "retry_timeout": timedelta(milliseconds=200)})
     assert store.read("a.txt", 0, 4) == b"0123"
     Troubled.errors = 1 << 40
     with pytest.raises(StorageError):
         store.read("a.txt", 0, 4)
-    assert Troubled.tries > 11
 
 
 def test_the_times_are_those_of_the_docs():

@@ -1,24 +1,30 @@
-"""Parallel map over threads: results in order, a bounded number in flight, no thread left running."""
+"""Parallel map over threads: results in order, a bounded number in flight, no thread left running.
+
+Only locks and queues that are written in C are used. Ctrl-C may interrupt those of `threading.Condition`, and what
+stands on it (`Event`, `Semaphore`, the futures of the standard library), between taking a lock and the ``with`` block
+that gives it back: then a thread waits for the lock for ever, and so does the end of the program.
+"""
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextvars import copy_context
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from itertools import count, islice, repeat
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 THREAD_NAME = "feedmill-worker"
 
-_here = threading.local()
 _END = object()
 _RUN = 64  # items
 
@@ -47,13 +53,11 @@ def ordered_map(
             yield function(item)
         return
     todo = iter(items)
-    pending: deque[Future[Result]] = deque()
-    from concurrent.futures import ThreadPoolExecutor
-
-    pool = ThreadPoolExecutor(workers, THREAD_NAME, initializer=_belong_to, initargs=(pending,))
+    pending: deque[Call[Result]] = deque()
+    pool = Threads(workers, THREAD_NAME)
 
     def begin(most: int) -> None:
-        pending.extend(pool.submit(copy_context().run, function, item) for item in islice(todo, most))
+        pending.extend(pool.begin(copy_context().run, function, item) for item in islice(todo, most))
 
     try:
         begin(min(max(in_flight, 1), sys.maxsize))
@@ -65,9 +69,111 @@ def ordered_map(
     finally:
         if interrupt is not None:
             interrupt()
-        # The garbage collector may close this generator on any thread, even on a worker. A worker cannot join itself,
-        # but all workers end when the queue is empty.
-        pool.shutdown(wait=getattr(_here, "pool", None) is not pending, cancel_futures=True)
+        pool.end()
+
+
+class Call(Generic[Result]):
+    """A call of a function by a thread, and its result."""
+
+    def __init__(self, function: Callable[..., Result], *arguments: Any) -> None:
+        self._function, self._arguments = function, arguments
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+        self._unfinished = threading.Lock()
+        self._unfinished.acquire()
+
+    def run(self) -> None:
+        try:
+            self._results.append(self._function(*self._arguments))
+        except BaseException as error:
+            self._error = error
+        del self._function, self._arguments
+        self._unfinished.release()
+
+    def done(self) -> bool:
+        """Return whether `result` would not wait."""
+        return not self._unfinished.locked()
+
+    def result(self) -> Result:
+        """Wait for the result; return it, or raise its error."""
+        self._unfinished.acquire()
+        if self._error is None:
+            return self._results.pop()
+        try:
+            raise self._error
+        finally:
+            self._error = None  # its traceback has this call
+
+
+class Threads:
+    """Threads that take calls from one queue. Each of the first `most` calls starts one.
+
+    Args:
+        name: how the names of the threads begin.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name, self._started, self._process = most, name, 0, os.getpid()
+        self._todo: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._threads: list[threading.Thread | None] = []
+        self._idents: set[int] = set()
+        self._ended = False
+
+    def begin(self, function: Callable[..., Result], *arguments: Any) -> Call[Result]:
+        """Let a thread call a function."""
+        call = Call(function, *arguments)
+        self._todo.put(call)
+        if self._started < self._most:
+            _unended[self] = None
+            # `Thread.start` waits for an event of the new thread, so a thread that nobody interrupts calls it.
+            _thread.start_new_thread(self._start, ())
+            self._started += 1
+        return call
+
+    def _start(self) -> None:
+        # A daemon: the interpreter waits for all others before it calls what ends these.
+        thread = threading.Thread(target=self._run, name=f"{self._name}_{next(_numbers)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system starts no more threads
+            self._threads.append(None)
+            self._run()
+        else:
+            self._threads.append(thread)
+
+    def _run(self) -> None:
+        self._idents.add(_thread.get_ident())
+        while not self._ended and (call := self._todo.get()) is not None and not self._ended:
+            call.run()
+            del call  # and its result, which may be a batch
+
+    def end(self, *, finish: bool = False) -> None:
+        """End the threads after their current calls, or after all that were begun, and wait for them.
+
+        It may be called again, such as after Ctrl-C.
+        """
+        self._ended = not finish
+        if self._process == os.getpid():  # a fork has none of the threads
+            for _ in range(self._started):
+                self._todo.put(None)
+            # The garbage collector may close a generator on any thread. One of its own cannot wait for itself.
+            if _thread.get_ident() not in self._idents:
+                while len(self._threads) < self._started:
+                    time.sleep(0.0005)  # it has just been started
+                for thread in self._threads:
+                    if thread is not None:
+                        thread.join()
+        _unended.pop(self, None)
+
+
+_unended: dict[Threads, None] = {}
+_numbers = count()
+
+
+@atexit.register
+def _end_all() -> None:
+    for threads in list(_unended):
+        threads.end()
 
 
 def runs_of(items: Sequence[Item], workers: int) -> list[Sequence[Item]]:
@@ -101,7 +207,3 @@ def ahead(
         results.close()
         if hasattr(source, "close"):
             source.close()
-
-
-def _belong_to(pool: object) -> None:
-    _here.pool = pool

@@ -39,7 +39,7 @@ from feedmill.storage.cache.chunks import FAR, ChunkCache
 from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
-from feedmill.storage.fetching.read_ahead import ReadAhead
+from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
 from feedmill.storage.remote.range_store import RangeStore
 
 IntArray = npt.NDArray[np.int64]
@@ -287,8 +287,9 @@ class Walk(Iterator[Step]):
         self._windows, self._plan, self._reader, self._ranks = windows, plan, reader, ranks
         self._ready: deque[Step | None] = deque()
         self._error: BaseException | None = None
-        self._lock = threading.Condition()
-        self._starving = threading.Event()
+        self._lock = threading.RLock()  # a signal handler may close it
+        self._changed = threading.Condition(self._lock)  # waited for and notified; see `ReadAhead`
+        self._starving = Starving()
         self._done = self._room = 0
         self._closed = self._warned = False
         self.waited = 0.0
@@ -299,16 +300,16 @@ class Walk(Iterator[Step]):
     def __next__(self) -> Step:
         with self._lock:
             if not self._ready:
-                self._starving.set()
+                self._starving.now = True
                 self._reader.wake()
                 while not (self._ready or self._error or self._closed):
-                    self._lock.wait(_RECHECK_SECONDS)
+                    self._changed.wait(_RECHECK_SECONDS)
                     check_stop()
             if not self._ready:
                 raise self._error or StopIteration
             step = self._ready.popleft()
             if len(self._ready) == self._room:
-                self._lock.notify_all()
+                self._changed.notify_all()
         if step is None:
             self._ready.append(None)
             raise StopIteration
@@ -328,7 +329,7 @@ class Walk(Iterator[Step]):
         """End the thread and drop its requests."""
         with self._lock:
             self._closed = True
-            self._lock.notify_all()
+            self._changed.notify_all()
         self._reader.close()
         self._windows.close()
 
@@ -347,11 +348,11 @@ class Walk(Iterator[Step]):
                 window = following
             with self._lock:
                 self._ready.append(None)
-                self._lock.notify_all()
+                self._changed.notify_all()
         except BaseException as error:  # raised by `__next__`, in the thread that uses the steps
             with self._lock:
                 self._error = error
-                self._lock.notify_all()
+                self._changed.notify_all()
 
     def _start(self, first: Window | None, rest: Window | None) -> None:
         """Request the first two windows, and hand them out.
@@ -390,14 +391,14 @@ class Walk(Iterator[Step]):
         with self._lock:
             self._room = max(_AHEAD_STEPS, (_AHEAD_WINDOWS - 1) * steps)
             while len(self._ready) > self._room and not (self._closed or ending()):
-                self._lock.wait(_RECHECK_SECONDS)
+                self._changed.wait(_RECHECK_SECONDS)
         return not (self._closed or ending())
 
     def _hand_out(self, steps: Sequence[Step]) -> None:
         with self._lock:
             self._ready.extend(steps)
-            self._starving.clear()
-            self._lock.notify_all()
+            self._starving.now = False
+            self._changed.notify_all()
 
     def _request(self, window: Window, following: Window | None, awaited: Window | None = None) -> None:
         """Request what the steps of a window need, and hand them out; without requests if that fails.

@@ -11,7 +11,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,7 +25,7 @@ from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.engine import key_of
 from feedmill.jobs.policy import suggesting
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.threads import ordered_map
+from feedmill.jobs.threads import Call, Threads, ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
 from feedmill.storage import open_store
@@ -186,10 +185,10 @@ class Writer:
         self._in_shard = 0
         self._size = 0
         self._file: ShardFile | None = None
-        self._writing = ThreadPoolExecutor(1, "feedmill-write")
-        self._placing = ThreadPoolExecutor(1, "feedmill-place")
-        self._queue: deque[Future[Any]] = deque()
-        self._placed: deque[Future[Shard]] = deque()
+        self._writing = Threads(1, "feedmill-write")
+        self._placing = Threads(1, "feedmill-place")
+        self._queue: deque[Call[Any]] = deque()
+        self._placed: deque[Call[Shard]] = deque()
         self._closed = self._failed = False
 
     def _reuse_finished(self) -> None:
@@ -266,7 +265,7 @@ class Writer:
     def _submit(self, function: Any, *arguments: Any) -> None:
         while len(self._queue) >= _QUEUED:
             self._queue.popleft().result()
-        self._queue.append(self._writing.submit(self._run, function, *arguments))
+        self._queue.append(self._writing.begin(self._run, function, *arguments))
 
     def _run(self, function: Any, *arguments: Any) -> None:
         """Run a function on the writing thread, unless an earlier one failed: the shard would lack samples."""
@@ -287,13 +286,17 @@ class Writer:
         """Publish the shard in the background while the next one begins; at most two are in flight."""
         file, self._file = self._file, None
         assert file is not None
-        self._placed.append(self._placing.submit(self._publish, file))
+        self._placed.append(self._placing.begin(self._publish, file))
         while len(self._placed) > 2 or (self._placed and self._placed[0].done()):
             self._record()
 
     def _publish(self, file: ShardFile) -> Shard:
         """Publish a shard, on the third thread, and record it at once in the journal, so that it survives a kill."""
-        shard = file.close()
+        try:
+            shard = file.close()
+        except BaseException:
+            file.abort()
+            raise
         self.target.work.add_shard(shard)
         return shard
 
@@ -332,8 +335,8 @@ class Writer:
         if self._closed:
             return
         self._closed = True
-        self._writing.shutdown()  # queued batches are still written: they may complete a shard
-        self._placing.shutdown()
+        self._writing.end(finish=True)  # queued batches are still written: they may complete a shard
+        self._placing.end(finish=True)
         if self._file is not None:
             self._file.abort()
             self._file = None

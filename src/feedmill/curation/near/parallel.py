@@ -8,9 +8,7 @@ limits more threads than that.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +18,7 @@ from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, current
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.jobs.threads import THREAD_NAME, ordered_map
+from feedmill.jobs.threads import ordered_map
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -98,11 +96,10 @@ def spread_blocks(
 
 def _threads(function: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Result]:
     stop = threading.Event()
-    pool = ThreadPoolExecutor(count, THREAD_NAME, initializer=lambda: setattr(_here, "stop", stop))
-    try:
-        pending: deque[Future[Result]] = deque(pool.submit(function, item) for item in items)
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        stop.set()  # a thread cannot be stopped from outside, and its file can be long
-        pool.shutdown(cancel_futures=True)
+
+    def work(item: Item) -> Result:
+        _here.stop = stop
+        return function(item)
+
+    # A thread cannot be stopped from outside, and its file can be long.
+    return ordered_map(work, items, workers=count, in_flight=len(items), interrupt=stop.set)

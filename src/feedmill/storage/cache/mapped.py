@@ -12,7 +12,6 @@ import functools
 import logging
 import mmap
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
@@ -62,7 +61,7 @@ def through_cache(store: Store, path: str, begin: int, end: int) -> Iterator[Non
     Its chunks are fetched into the cache for that, so that they are not fetched again. It raises nothing of its own.
     """
     from feedmill.storage.cache.reading import CacheUse
-    from feedmill.storage.fetching.read_ahead import ReadAhead
+    from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
     from feedmill.storage.remote.range_store import RangeStore
 
     use = data_cache().use() if isinstance(store, RangeStore) else None
@@ -73,7 +72,7 @@ def through_cache(store: Store, path: str, begin: int, end: int) -> Iterator[Non
         try:
             begins, ends = np.asarray([begin], np.int64), np.asarray([end], np.int64)
             none = np.zeros(1, np.int64)
-            reader.want(store, [path], none, begins, ends, none, threading.Event())
+            reader.want(store, [path], none, begins, ends, none, Starving())
         except (FeedmillError, OSError) as error:  # the read raises what concerns the file
             logger.debug("%s is not read through the cache: %s", path, error)
         yield
@@ -97,7 +96,7 @@ def _in_cache(store: Store, path: str, *, copied: bool = True) -> UInt8s | None:
         copied: whether the caller copies a file that the cache cannot take, which is logged if it is too large.
     """
     from feedmill.storage.fetching.ranges import TARGET
-    from feedmill.storage.fetching.read_ahead import ReadAhead
+    from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
     from feedmill.storage.remote.range_store import RangeStore
 
     use = data_cache().use()
@@ -117,7 +116,7 @@ def _in_cache(store: Store, path: str, *, copied: bool = True) -> UInt8s | None:
                 begins = np.arange(first, min(first + _AT_ONCE, cached.size), TARGET, dtype=np.int64)
                 ends = np.minimum(begins + TARGET, cached.size)
                 file, steps = np.zeros(len(begins), np.int64), np.full(len(begins), step)
-                reader.want(store, [path], file, begins, ends, steps, threading.Event())
+                reader.want(store, [path], file, begins, ends, steps, Starving())
                 reader.finish()
                 for number in cached.numbers(first, int(ends[-1])):
                     chunk = cached.open(number)

@@ -43,6 +43,12 @@ _RECHECK_SECONDS = 0.1
 """Time after which a waiting thread checks whether the interpreter exits."""
 
 
+class Starving:
+    """Whether a reader waits for more steps. An event may keep its lock where Ctrl-C interrupts it."""
+
+    now = False
+
+
 class ReadAhead:
     """Fetches byte ranges ahead of one reader that does its steps in order.
 
@@ -71,6 +77,7 @@ class ReadAhead:
         self.requests = self.bytes = 0
         self._in_flight = self._memory // 2
         self._lock = threading.Lock()
+        # Only waited for and notified: the lock itself is taken, as Ctrl-C may leave a condition with its lock taken.
         self._freed = threading.Condition(self._lock)
         self._queue: deque[Segment] = deque()
         self._by_last: dict[int, list[Segment]] = {}
@@ -83,7 +90,7 @@ class ReadAhead:
         """Raise the budget for windows of that many bytes, as far as it may; see `widened`."""
         budget = widened(self._memory, self._most, window)
         if not self.cached and budget > self._memory:
-            with self._freed:
+            with self._lock:
                 self._memory = budget
                 self._freed.notify_all()
 
@@ -112,7 +119,7 @@ class ReadAhead:
         begins: Int64s,
         ends: Int64s,
         steps: Int64s,
-        starving: threading.Event | None,
+        starving: Starving | None,
         last: int | None = None,
         uses: tuple[Int64s, Int64s] | None = None,
     ) -> None:
@@ -332,15 +339,15 @@ class ReadAhead:
 
         future.add_done_callback(answered)
 
-    def _wait_for_budget(self, size: int, limit: int, starving: threading.Event | None) -> bool:
+    def _wait_for_budget(self, size: int, limit: int, starving: Starving | None) -> bool:
         """Wait until `size` more bytes fit into the limit, or the reader is starving.
 
         Returns:
             Whether the reader is still open.
         """
-        with self._freed:
+        with self._lock:
             self._awaited = size, limit
-            while not (self._closed or starving is None or starving.is_set() or self._fits()):
+            while not (self._closed or starving is None or starving.now or self._fits()):
                 self._freed.wait(_RECHECK_SECONDS)
                 if ending():
                     return False
@@ -353,7 +360,7 @@ class ReadAhead:
 
     def wake(self) -> None:
         """Make a waiting `want` check again, because the reader is starving."""
-        with self._freed:
+        with self._lock:
             self._freed.notify_all()
 
     def finish(self) -> None:
@@ -374,7 +381,7 @@ class ReadAhead:
     def done(self, step: int) -> None:
         """Free the segments that no later step needs. Steps must be done in ascending order."""
         freed = []
-        with self._freed:
+        with self._lock:
             for number in range(self._done + 1, step + 1):
                 for segment in self._by_last.pop(number, ()):
                     if segment.last > step:
@@ -390,7 +397,7 @@ class ReadAhead:
     def close(self) -> None:
         """Free all segments, and cancel their requests."""
         self._uses.done(self._done, closed=True)
-        with self._freed:
+        with self._lock:
             self._closed = True
             self._queue.clear()
             segments = [segment for kept in self._by_last.values() for segment in kept]
