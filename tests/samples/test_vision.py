@@ -249,7 +249,7 @@ def test_transforms_that_cannot_be() -> None:
 
 
 def test_objects_are_drawn() -> None:
-    found = objects_in(parts())
+    found = objects_in({**parts(), "image": {"id": 3}})
     assert found is not None and objects_in({"boxes": 3}) is None and objects_in({**parts(), "labels": [1]}) is None
     for size in ((WIDTH, HEIGHT), (10 * WIDTH, 10 * HEIGHT)):
         plain = Image.new("RGB", size)

@@ -230,8 +230,8 @@ def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
         )
         if report.type == DETECTION:
             report.recognized.append(
-                "warning: boxes of these images are turned with them. They refer to the size that the annotations state;"
-                " where both sizes are equal, to the upright image in YOLO, and to the stored one in COCO and Pascal VOC"
+                "warning: boxes of these images are turned with them. They refer to the size that the annotations"
+                " state; if it does not tell, to the upright image in YOLO, and to the stored one in COCO and VOC"
             )
 
 

@@ -218,7 +218,7 @@ def objects_in(fields: Any) -> DetectionSample | None:
     """Return the objects that a part ``json`` of an import describes, for an upright image; None if it has none."""
     if not isinstance(fields, Mapping) or not {"boxes", "labels", "size"} <= fields.keys():
         return None
-    names = [field.name for field in dataclasses.fields(DetectionSample) if field.name in fields]
+    names = [name for name in (*OBJECTS, "size", "keypoint_names", "keypoint_flip") if name in fields]
     base = {"__key__": "", "__restore_key__": (), "image": None}
     try:
         return DetectionSample.of_parts("apply", **base, **{name: fields[name] for name in names})
