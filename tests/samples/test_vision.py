@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.orientation import upright
-from feedmill.samples.detection import Masks, decode_mask
+from feedmill.samples.detection import Masks, as_runs, decode_mask
 from feedmill.samples.types import CaptioningSample, DetectionSample
 from feedmill.samples.vision import crop, drawn, flip, objects_in, resize
 
@@ -232,6 +233,22 @@ def test_all_forms_of_images(kind: str) -> None:
         found = found * 255 if found.dtype == np.float32 else found
         assert type(moved.image) is type(image) and moved.caption == "c"
         assert found.shape == wanted.shape and np.abs(found.astype(float) - wanted).max() < 1.01
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_samples_are_written_and_read_again(moved: bool, tmp_path: Path) -> None:
+    made = sample()
+    wanted = flip(resize(made, 17, 21)) if moved else made
+    whole = np.ones((17, 21), bool)
+    wanted.masks = wanted.masks if not moved else Masks([*wanted.masks.as_json()[:2], as_runs(whole)], wanted.size)
+    fields = {field: f"json[{field}]" for field in parts()}
+    description = {"sample_type": "DetectionSample", "field_map": {"image": "png", **fields}}
+    fm.write(tmp_path / "out", [wanted], progress=False, **description)
+    again = fm.open(tmp_path / "out")[0]
+    assert (again.image == wanted.image).all() and again.size == wanted.size
+    for name in ("boxes", "labels", "ids", "areas", "crowd", "keypoints"):
+        assert (getattr(again, name) == getattr(wanted, name)).all() and (again.label_names == wanted.label_names)
+    assert (again.masks.bitmaps() == wanted.masks.bitmaps()).all() and again.masks[2].all() == moved
 
 
 def test_transforms_that_cannot_be() -> None:

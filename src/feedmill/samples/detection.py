@@ -74,6 +74,12 @@ class Masks(Sequence[Bitmap]):
             out[number] = self[number]
         return out
 
+    def as_json(self) -> list[Segment | None]:
+        """Return the masks as COCO writes them: as they were stored, or after transforms as runs."""
+        if not self._transposed and self._rows is None and self._columns is None:
+            return self.segments
+        return [None if each is None else as_runs(self[number]) for number, each in enumerate(self.segments)]
+
     def _as(self, segments: list[Segment | None]) -> Masks:
         made = Masks(segments, self._stored)
         made.size, made._transposed, made._rows, made._columns = self.size, self._transposed, self._rows, self._columns
@@ -116,6 +122,14 @@ def decode_mask(segment: Any, height: int, width: int) -> Bitmap:
         raise bad_mask(f"expected polygons or runs, found {type(segment).__name__}")
     flat = np.bitwise_and(np.cumsum(bits[:-1], dtype=np.int64), 1).astype(bool)
     return np.ascontiguousarray(flat.reshape(width, height).T)  # runs go down the columns
+
+
+def as_runs(bitmap: Bitmap) -> Segment:
+    """Return a mask as COCO's uncompressed runs."""
+    flat = bitmap.T.ravel()
+    edges = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    ends = np.concatenate([[0] * (1 + bool(flat[:1].any())), edges, [flat.size]])
+    return {"size": list(bitmap.shape), "counts": np.diff(ends).tolist()}
 
 
 def bad_mask(why: str) -> DataError:
@@ -211,7 +225,8 @@ def of_parts(cls: type[Any], orientation: str | None, fields: Mapping[str, Any])
     """Return a `DetectionSample` of decoded parts, see `DetectionSample.of_parts`."""
     made = dict(fields)
     try:
-        count, size = len(made["boxes"]), dict(made["size"])
+        count, given = len(made["boxes"]), made["size"]
+        size = given if isinstance(given, Mapping) else dict(zip(("height", "width"), given, strict=True))
         made["size"] = (int(size["height"]), int(size["width"]))
         made["boxes"] = _array(made["boxes"], np.float32, (count, 4))
         made["labels"] = _array(made["labels"], np.int64, (count,))

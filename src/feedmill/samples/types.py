@@ -164,9 +164,10 @@ class DetectionSample(TypedSample):
     def of_parts(cls, orientation: str | None, **fields: Any) -> Self:
         """Return a sample of the values that its parts have; `orientation` is that of the decoder of its image.
 
-        The part for `size` is ``{"height": ..., "width": ...}``. If the image states an orientation, it has two entries
-        more, the EXIF orientations by which the objects are turned for each `orientation` of a decoder: ``apply`` and
-        ``stored``. Raises `DataError` for values that are no objects of an image.
+        The part for `size` is ``[height, width]``, or ``{"height": ..., "width": ...}``. Of an image that states an
+        orientation, the mapping has two entries more, the orientations of EXIF by which the objects are turned for each
+        `orientation` of a decoder: ``apply`` and ``stored``. Raises `DataError` for values that are no objects of an
+        image.
         """
         from feedmill.samples.detection import of_parts
 
