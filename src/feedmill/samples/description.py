@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CRUDE = ("CrudeWebdataset", "CrudeSample")
 MODULE = "megatron.energon"
-OWN_MODULE = "feedmill"
+OWN_MODULE = "feedmill.samples.types"
 OWN_TYPES = ("DetectionSample",)
 """Sample types that Energon does not have."""
 

@@ -107,21 +107,21 @@ def decode_mask(segment: Any, height: int, width: int) -> Bitmap:
     Raises `DataError` if it is neither, or its runs are of another size.
     """
     if isinstance(segment, Mapping):
-        bits = np.zeros(height * width + 1, np.int8)
-        ends = np.cumsum(runs_of(segment, height, width))[:-1]
-        np.add.at(bits, ends, 1)  # a run of no pixels ends where the one before does
+        flat = _of_runs(runs_of(segment, height, width))
     elif isinstance(segment, list | tuple):
-        bits = np.zeros(height * width + 1, np.int8)
-        out = np.zeros(height * width, bool)
+        flat = np.zeros(height * width, bool)
         for polygon in segment:
-            bits[:] = 0
-            np.add.at(bits, _crossings(polygon_of(polygon), height, width), 1)
-            out |= np.bitwise_and(np.cumsum(bits[:-1], dtype=np.int64), 1).astype(bool)
-        return np.ascontiguousarray(out.reshape(width, height).T)
+            edges = np.sort(_crossings(polygon_of(polygon), height, width))
+            flat |= _of_runs(np.diff(edges, prepend=0, append=height * width))
     else:
         raise bad_mask(f"expected polygons or runs, found {type(segment).__name__}")
-    flat = np.bitwise_and(np.cumsum(bits[:-1], dtype=np.int64), 1).astype(bool)
     return np.ascontiguousarray(flat.reshape(width, height).T)  # runs go down the columns
+
+
+def _of_runs(runs: npt.NDArray[np.int64]) -> Bitmap:
+    ones = np.zeros(len(runs), bool)
+    ones[1::2] = True
+    return np.repeat(ones, runs)
 
 
 def as_runs(bitmap: Bitmap) -> Segment:
