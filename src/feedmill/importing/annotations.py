@@ -39,6 +39,8 @@ COCO, YOLO, VOC = "COCO", "YOLO", "Pascal VOC"
 UNLISTED = "not listed in the annotations"
 _MOST = 100
 """Names that are recorded for each reason why an annotation is left out."""
+_MOST_TABLES = 200
+"""JSON files that may be COCO's, the largest: some tools write one with other content for each image."""
 _HEAD = 4096
 _COCO_START = re.compile(rb'\s*\{\s*"(images|annotations|categories|info|licenses|type)"\s*:')
 _SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WORDS.items() for word in words}
@@ -136,8 +138,10 @@ def _find_coco(
     files: Files, divided: Sequence[tuple[File, Name]], stems: set[str], named: set[File]
 ) -> Annotations | None:
     found = Annotations(COCO)
+    alone = [file for file, name in divided if name.suffix == "json" and name.stem not in stems]
+    largest = {*sorted(alone, key=lambda file: file.size, reverse=True)[:_MOST_TABLES], *named}
     for file, name in divided:
-        if name.kind != JSON or name.suffix != "json" or (name.stem in stems and file not in named):
+        if file not in largest or name.kind != JSON or name.suffix != "json":
             continue
         store = open_store(files.roots[file.root])
         head = store.read(file.path, 0, min(file.size, _HEAD)).removeprefix(b"\xef\xbb\xbf")
