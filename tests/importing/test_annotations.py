@@ -41,11 +41,11 @@ def picture(number: int = 0, *, turn: int = 1, size: tuple[int, int] = (WIDTH, H
     return file.getvalue()
 
 
-def run(source: Path | list[Path], out: Path, **options: Any) -> fm.ImportReport:
+def run(source: Path | list[Path], out: Path, **options: Any) -> fm.reports.ImportReport:
     return fm.import_data(source, out, progress=False, workers=1, **options)
 
 
-def reasons(report: fm.ImportReport) -> dict[str, int]:
+def reasons(report: fm.reports.ImportReport) -> dict[str, int]:
     return dict(report.left_out.counts)
 
 

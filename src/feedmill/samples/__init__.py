@@ -17,3 +17,81 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
   `sheet.py`, `text.py`, `chart.py`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feedmill.provided import lazily
+
+HOMES = {
+    "AVDecoder": "samples.avdecoder",
+    "CaptioningSample": "samples.types",
+    "Decoder": "samples.decode",
+    "DetectionSample": "samples.types",
+    "ImageClassificationSample": "samples.types",
+    "ImageSample": "samples.types",
+    "InterleavedSample": "samples.types",
+    "Masks": "samples.detection",
+    "MultiChoiceVQASample": "samples.types",
+    "OCRSample": "samples.types",
+    "SampleRow": "samples.rows",
+    "SimilarityInterleavedSample": "samples.types",
+    "Source": "formats.sample",
+    "TextSample": "samples.types",
+    "TypedSample": "samples.types",
+    "VQAOCRSample": "samples.types",
+    "VQASample": "samples.types",
+    "VidQASample": "samples.types",
+    "crop": "samples.vision",
+    "flip": "samples.vision",
+    "resize": "samples.vision",
+}
+__all__ = [
+    "AVDecoder",
+    "CaptioningSample",
+    "Decoder",
+    "DetectionSample",
+    "ImageClassificationSample",
+    "ImageSample",
+    "InterleavedSample",
+    "Masks",
+    "MultiChoiceVQASample",
+    "OCRSample",
+    "SampleRow",
+    "SimilarityInterleavedSample",
+    "Source",
+    "TextSample",
+    "TypedSample",
+    "VQAOCRSample",
+    "VQASample",
+    "VidQASample",
+    "crop",
+    "flip",
+    "resize",
+]
+
+if TYPE_CHECKING:
+    from feedmill.formats.sample import Source
+    from feedmill.samples.avdecoder import AVDecoder
+    from feedmill.samples.decode import Decoder
+    from feedmill.samples.detection import Masks
+    from feedmill.samples.rows import SampleRow
+    from feedmill.samples.types import (
+        CaptioningSample,
+        DetectionSample,
+        ImageClassificationSample,
+        ImageSample,
+        InterleavedSample,
+        MultiChoiceVQASample,
+        OCRSample,
+        SimilarityInterleavedSample,
+        TextSample,
+        TypedSample,
+        VidQASample,
+        VQAOCRSample,
+        VQASample,
+    )
+    from feedmill.samples.vision import crop, flip, resize
+else:
+    __getattr__, __dir__ = lazily("samples", HOMES)
