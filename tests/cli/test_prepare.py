@@ -58,9 +58,9 @@ def test_the_dialogue_asks_for_ratio_type_and_fields(command: tuple[str, ...], t
 
 def test_the_dialogue_writes_crude_descriptions_and_loaders(tmp_path: Path) -> None:
     crude = make_shards(tmp_path / "a", [1])
-    listed = run("prepare", crude, "--interactive", stdin="1\ny\n99\n11\n")
+    listed = run("prepare", crude, "--interactive", stdin="1\ny\n99\n12\n")
     assert listed.exit_code == 0, listed.output
-    assert "11. CrudeWebdataset" in listed.stdout
+    assert "12. CrudeWebdataset" in listed.stdout
     assert "CrudeWebdataset" in (crude / ".nv-meta" / "dataset.yaml").read_text()
     loader = make_shards(tmp_path / "b", [1])
     result = run("prepare", loader, "--interactive", stdin="1\ny\n1\nn\n")

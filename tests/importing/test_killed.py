@@ -16,14 +16,22 @@ from helpers.kills import command, finish, moments, run_until_killed
 _FILES = {
     "documents": {f"{i:02}.txt": f"text {i} ".encode() * 400 for i in range(12)} | {"bad.txt": b"\xff", "x.pdf": b"x"},
     "media": {f"{i:02}.jpg": card(i) for i in range(24)} | {"05.jpg": b"no image", "x.pdf": b"x"},
+    "boxes": {f"images/{i:02}.jpg": card(i) for i in range(24)}
+    | {f"labels/{i:02}.txt": f"{i % 2} 0.5 0.5 0.2 0.{i + 10}\n0 1 2\n".encode() for i in range(20)}
+    | {"data.yaml": b"names: [card, table]\n", "images/05.jpg": b"no image"},
 }
-_LIMITS = {"documents": ["--max-shard-size", "9kB"], "media": ["--max-shard-samples", "5"]}
+_LIMITS = {
+    "documents": ["--max-shard-size", "9kB"],
+    "media": ["--max-shard-samples", "5"],
+    "boxes": ["--max-shard-samples", "5"],
+}
 
 
 def make(root: Path, kind: str) -> list[str]:
     """Write the files of an import, and return the words of its command."""
     (root / "raw").mkdir(parents=True)
     for name, data in _FILES[kind].items():
+        (root / "raw" / name).parent.mkdir(exist_ok=True)
         (root / "raw" / name).write_bytes(data)
     return ["import", "raw", "out", *_LIMITS[kind], "--workers", "1", "--json"]
 

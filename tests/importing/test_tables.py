@@ -107,7 +107,11 @@ def test_a_table_of_labels_and_one_without_either(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("instances.json", '{"images": [], "annotations": [], "categories": []}', "annotations of COCO, which cannot"),
+        (
+            "instances.json",
+            '{"images": [], "annotations": [], "categories": []}',
+            "no annotation of an image can be used",
+        ),
         (
             "t.csv",
             "image,caption\nx.jpg,no\n",

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import feedmill as fm
+from feedmill.web import parts
 from helpers.tars import write_tar
 
 VOID = {"img", "br"}
@@ -133,3 +134,24 @@ def test_without_pillow_the_cards_say_so(root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     found = card(fm.open(root / "pages"))
     assert found.images == 0 and "need Pillow" in found.words
+
+
+def test_boxes_are_drawn_on_pictures(tmp_path: Path) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (400, 300)).save(picture, "PNG")
+    part = {"boxes": [[100, 60, 300, 200]], "labels": [1], "size": {"height": 300, "width": 400}, "image": {"id": 3}}
+    part |= {"keypoints": [[[150, 100, 2]]], "masks": [None], "label_names": ["cat"]}
+    samples = [{"__key__": "a", "png": picture.getvalue(), "json": part}]
+    samples.append({"__key__": "b", "png": picture.getvalue(), "json": {**part, "boxes": "x"}})
+    fm.write(tmp_path / "d", samples, progress=False)
+    fields = {"image": "png", **{name: f"json[{name}]" for name in ("boxes", "labels", "size", "keypoints")}}
+    fm.prepare(tmp_path / "d", sample_type="DetectionSample", field_map=fields, rescan=True, progress=False)
+    raw = fm.open(tmp_path / "d", raw=True)
+    drawn, plain = (Image.open(io.BytesIO(parts.picture(raw[number], "png", 200)[0])) for number in (0, 1))
+    assert drawn.size == plain.size == (200, 150) and max(plain.getextrema()) == (0, 0)
+    assert max(drawn.getpixel((100, 30))) > 100 and drawn.getpixel((100, 60)) == (0, 0, 0)
+    shown = card(fm.open(tmp_path / "d")[0])
+    assert shown.images == 1 and "array 1 x 1 x 3, float32" in shown.words  # keypoints are no picture
+    text = fm.preview(tmp_path / "d", count=1, sheet=tmp_path / "s.png").samples[0]["parts"]
+    assert text["keypoints"].startswith("array 1 x 1 x 3") and text["size"] == "[300, 400]"
+    assert max(Image.open(tmp_path / "s.png").crop((60, 40, 150, 110)).getextrema()[0]) > 100

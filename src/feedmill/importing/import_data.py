@@ -33,6 +33,7 @@ from feedmill.importing.layouts import Samples, by_ratio, plan_samples
 from feedmill.importing.options import Compression, Import
 from feedmill.importing.recognition import (
     AUTO,
+    DETECTION,
     DOCUMENTS,
     EPISODES,
     PARTS,
@@ -130,7 +131,8 @@ def import_data(options: Import) -> ImportReport:
             write_documents(target, chosen, job, report, reading=reading, suffix=suffix, **shared)
     else:
         refuse_documents(target)
-        of_files = Reader(tuple(files.roots), options.encoding, recognized.type != PARTS, options.decode)
+        annotated = recognized.type == DETECTION
+        of_files = Reader(tuple(files.roots), options.encoding, recognized.type != PARTS, options.decode, annotated)
         reader: Reads = of_files
         if recognized.type == EPISODES:
             reader = EpisodeReader(tuple(files.roots), tuple(files.prefixes), options.decode)

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.importing.annotations import Annotations, read_annotations, split_of_folders
 from feedmill.importing.kinds import IMAGE, Name, divide
 from feedmill.importing.metadata import Metadata, Talk, read_metadata, read_talks
 from feedmill.importing.recognition import (
@@ -27,6 +28,7 @@ from feedmill.importing.recognition import (
     CAPTION_SUFFIXES,
     CAPTIONING,
     CLASSIFICATION,
+    DETECTION,
     MEDIA,
     PARTS,
     Recognized,
@@ -43,6 +45,8 @@ from feedmill.writing.shard import cut
 
 TRAIN = "train"
 BESIDE = "beside a file that is left out"
+_FEW = 10
+"""Images outside of the splits are left out if there are at least this many times more in them."""
 _HEADER = 1024
 """Bytes that a part may take beside its content: header and padding."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,17}(\.0*)?", re.ASCII)
@@ -132,6 +136,8 @@ def plan_samples(files: Files, found: Recognized, encoding: str, left: LeftOut) 
     """
     if found.type == PARTS:
         return _grouped(files, found, left)
+    if found.annotations is not None:
+        return _annotated(files, found, found.annotations, left)
     if found.type == AUTO and (talks := read_talks(files, found, encoding, left)) is not None:
         return _talking(files, found, talks, left)
     metadata = read_metadata(files, found, encoding, left) if found.metadata else None
@@ -203,6 +209,66 @@ def _talking(files: Files, found: Recognized, talks: Sequence[Talk], left: LeftO
         found.notes.append("splits from the first folder" + (f" in {found.top!r}" if found.top else ""))
     ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
     return Samples(ordered, "CrudeWebdataset", None, [])
+
+
+def _annotated(files: Files, found: Recognized, annotations: Annotations, left: LeftOut) -> Samples:
+    """Return a sample for each image with annotations: its objects, or its captions if there is nothing else.
+
+    Raises:
+        DataError: no annotation can be used.
+    """
+    read = read_annotations(files, found.media, annotations, left, objects=found.type != CAPTIONING)
+    objects = sum(image.objects for image in read.images.values())
+    captions = sum(image.captions for image in read.images.values())
+    if not objects and (not captions or found.type == DETECTION):
+        lost = "; ".join(left.lines()[-3:])
+        raise DataError(
+            f"no {'caption' if found.type == CAPTIONING else 'annotation'} of an image can be used"
+            f"{f' (left out: {lost})' if lost else ''}",
+            file=files.name(next(iter(annotations.files))),
+            kind="loses-content",
+            fix="Name the folder of the images, correct the annotations, or import the images with --type media.",
+        )
+    found.type = DETECTION if objects else CAPTIONING
+    named = {name: image.split or split_of_folders(name) for name, image in read.images.items()}
+    outside = [name for name, split in named.items() if split is None]
+    has_splits = len(outside) * _FEW <= len(named)
+    if len(outside) < len(named) and not has_splits:
+        found.notes.append(
+            f"warning: no splits: {len(outside):,} of {len(named):,} images are in none ({outside[0]!r})"
+        )
+    keys = _Keys(files, found, left)
+    splits: dict[str, list[Planned]] = {}
+    for file, name in found.media:
+        where = files.name(file)
+        image = read.images.get(where)
+        if image is None:
+            continue  # named already
+        split = named[where] if has_splits else TRAIN
+        if not file.size:
+            left.add("an empty file", where)
+        elif found.type == CAPTIONING and not image.captions:
+            left.add("image without a caption", where)
+        elif split is None:
+            left.add("outside the splits", where)
+        elif (key := keys.of(file, name)) is not None:
+            content = image.content
+            if found.type == CAPTIONING:
+                whole = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+                content = msgspec.json.encode({one: whole[one] for one in ("captions", "image") if one in whole})
+            # Numbers may be longer once they are pixels.
+            part = Part("json", 2 * len(content), content=content)
+            splits.setdefault(split, []).append(_planned(key, [_of_file(name.suffix, file), part]))
+    found.notes[:0] = [f"{len(found.media):,} image files", *read.notes]
+    if has_splits:
+        found.notes.append("splits from folders or from files of annotations")
+    suffixes = ",".join(sorted({name.suffix for _, name in found.media}))
+    ordered = {name: splits[name] for name in (TRAIN, "val", "test") if name in splits}
+    if found.type == CAPTIONING:
+        found.notes.append("the caption of a sample is the first one; all are in its part json")
+        return Samples(ordered, "CaptioningSample", {"image": suffixes, "caption": "json[captions][0]"}, [])
+    fields = ("boxes", "labels", "size", "areas", "crowd", *read.fields)
+    return Samples(ordered, "DetectionSample", {"image": suffixes, **{one: f"json[{one}]" for one in fields}}, [])
 
 
 def _split(files: Files, found: Recognized, file: File, left: LeftOut) -> str | None:

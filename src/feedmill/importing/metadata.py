@@ -66,7 +66,7 @@ def read_metadata(files: Files, found: Recognized, encoding: str, left: LeftOut)
 
     Raises:
         DataError: a metadata file cannot be read, or has no column of files.
-        ConfigError: a table that the user named is about no media file, or has annotations of COCO.
+        ConfigError: a table that the user named is about no media file.
     """
     names = [files.name(file) for file, _ in found.media]
     there = set(names)
@@ -229,13 +229,6 @@ def _file_column(row: Row, name: str) -> str:
     for wanted in FILE_COLUMNS:
         if wanted in known and isinstance(columns[known[wanted]], str):
             return known[wanted]
-    if {"images", "annotations"} <= known.keys():
-        raise ConfigError(
-            "these are annotations of COCO, which cannot be imported yet",
-            file=name,
-            kind="unsupported",
-            fix="Import the images without them, or write a table with the columns image and caption (or label).",
-        )
     raise DataError(
         "a table about media needs a column of their files, such as 'file_name' or 'image'; this row has"
         f" {', '.join(columns) or 'none'}",

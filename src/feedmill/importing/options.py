@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Path, Processes, PythonOnly, WithProgress
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
-Type = Literal["auto", "documents", "captioning", "classification", "media", "episodes", "parts"]
+Type = Literal["auto", "documents", "captioning", "classification", "detection", "media", "episodes", "parts"]
 Compression = Literal["none", "gz", "zst"]
 
 
 class Import(DryRunnable, Processes, WithProgress):
     """Make documents from texts and tables, or a prepared dataset from images, audio, video and robot episodes.
 
-    Recognizes captions beside media, metadata.jsonl and .csv, class folders, folders named train, val and test, and
-    LeRobot datasets.
+    Recognizes captions beside media, metadata.jsonl and .csv, class folders, annotations of COCO, YOLO and Pascal VOC,
+    folders named train, val and test, and LeRobot datasets.
     What it leaves out is reported with the reason. After a kill, the same command resumes.
     """
 
@@ -31,8 +31,8 @@ class Import(DryRunnable, Processes, WithProgress):
         Type,
         Opt(
             "TYPE",
-            "auto, documents, captioning, classification, media (no captions or classes), episodes (of LeRobot"
-            " datasets) or parts (files with the same name are one sample).",
+            "auto, documents, captioning, classification, detection (boxes), media (no captions, classes or boxes),"
+            " episodes (of LeRobot datasets) or parts (files with the same name are one sample).",
         ),
     ] = "auto"
     include: Annotated[Sequence[str] | str, Opt("PATTERN", "Import only these files, e.g. '*.jpg'.")] = ()

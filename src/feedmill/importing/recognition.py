@@ -3,6 +3,7 @@
     documents        there are no media files
     metadata         media, and a file `metadata.jsonl`, `.csv` or `.parquet` with the column `file_name`
     captions         media with a caption of the same name beside them: `x.jpg` and `x.txt`
+    annotations      images, and annotations of COCO, YOLO or Pascal VOC, see `annotations.py`
     classes          media in one folder for each class: `cat/1.jpg`, or `train/cat/1.jpg`
     plain            other media
     episodes         a LeRobot dataset: a folder with `meta/info.json`
@@ -22,6 +23,7 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.lerobot.meta import INFO
 from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
+from feedmill.importing.annotations import COCO, Annotations, find_annotations, is_picture_of_masks
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.options import Type
 from feedmill.importing.scanning import File, Files
@@ -87,7 +89,7 @@ def leave_out_others(files: Files, folders: list[tuple[int, str]], left: LeftOut
 
 
 TYPES: tuple[Type, ...] = get_args(Type)
-AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, MEDIA, EPISODES, PARTS = TYPES
+AUTO, DOCUMENTS, CAPTIONING, CLASSIFICATION, DETECTION, MEDIA, EPISODES, PARTS = TYPES
 CAPTION_SUFFIXES = ("txt", "caption", "text")
 _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
@@ -111,6 +113,7 @@ class Recognized:
         media: media files of the modality.
         beside: path with prefix, without suffix -> files that may belong to the media of that name.
         metadata: metadata files and tables that the user named.
+        annotations: of COCO, YOLO or VOC.
         datasets: root and folder of each LeRobot dataset.
         top: folder around the files, with its slash, such as that of an unpacked archive; empty if there is none.
         splits: whether the first folder below it is the split; files that are in none have no split.
@@ -123,6 +126,7 @@ class Recognized:
     media: list[tuple[File, Name]] = field(default_factory=list)
     beside: dict[str, list[tuple[str, File]]] = field(default_factory=dict)
     metadata: list[File] = field(default_factory=list)
+    annotations: Annotations | None = None
     datasets: list[tuple[int, str]] = field(default_factory=list)
     top: str = ""
     splits: bool = False
@@ -185,7 +189,9 @@ def tables_about_media(files: Files, wanted: str) -> list[File]:
     tables = [file for file, name in divided if (file.root, file.path) in files.typed and name.kind in _ROWS]
     others = [(file, name) for file, name in divided if file not in tables and file not in files.tables]
     has_media = any(name.kind in kinds.MODALITIES for _, name in others)
-    are_media = has_media and (_are_media(others) if wanted == AUTO else wanted in (CAPTIONING, CLASSIFICATION))
+    are_media = has_media and (
+        _are_media(others) if wanted == AUTO else wanted in (CAPTIONING, CLASSIFICATION, DETECTION)
+    )
     if files.tables and not are_media:
         why = f"--type is {wanted!r}" if wanted != AUTO else "these are documents" if others else "there are none"
         raise ConfigError(
@@ -239,6 +245,8 @@ def _media(
     modality = max(media, key=lambda kind: media[kind])
     found = Recognized(wanted, modality)
     found.media = [(file, name) for file, name in named if name.kind == modality]
+    if _annotated(files, named, found, wanted, left):
+        return found
     found.metadata = [
         file
         for file, (_, suffix, _) in named
@@ -267,6 +275,41 @@ def _media(
     if wanted == AUTO:
         found.type = _layout(files, found)
     return found
+
+
+def _annotated(files: Files, named: Sequence[tuple[File, Name]], found: Recognized, wanted: str, left: LeftOut) -> bool:
+    """Return whether there are annotations of boxes; other files beside the images are then added to `left`.
+
+    Raises:
+        ConfigError: there are none, and `wanted` needs them; or there are other tables about the images, too.
+    """
+    usable = found.modality == kinds.IMAGE and wanted in (AUTO, CAPTIONING, DETECTION)
+    annotations = find_annotations(files, named, files.tables) if usable else None
+    if annotations is None or (wanted == CAPTIONING and annotations.kind != COCO):
+        if wanted == DETECTION:
+            raise ConfigError(
+                f"there are no annotations of COCO, YOLO or Pascal VOC for the type {wanted!r}",
+                file=files.roots[0],
+                kind="bad-media",
+                fix="Name the file or folder of the annotations, too.",
+            )
+        return False
+    used = annotations.files
+    if other := next((file for file in files.tables if file not in used), None):
+        raise ConfigError(
+            f"there are annotations of {annotations.kind} ({files.name(next(iter(used)))!r}), and this table",
+            file=files.name(other),
+            kind="mixed-formats",
+            fix="Import the images with one of them.",
+        )
+    found.annotations = annotations
+    pictures = {file for file, _ in found.media if is_picture_of_masks(annotations, file.path)}
+    for file in sorted(pictures):
+        left.add("masks as pictures, of which only the boxes are imported", files.name(file))
+    found.media = [(file, name) for file, name in found.media if file not in pictures]
+    known = used | pictures | {file for file, _ in found.media}
+    _rest(files, found, [(file, name) for file, name in named if file not in known], DETECTION, left)
+    return True
 
 
 def _rest(

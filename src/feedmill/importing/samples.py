@@ -19,12 +19,13 @@ import orjson
 from feedmill.errors import FeedmillError, MissingExtra
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.orientation import orientation_of_mp4
+from feedmill.importing.annotations import completed
 from feedmill.importing.documents import LEFT_OUT, empty, write_left_out
 from feedmill.importing.encodings import decode, encoding_of
 from feedmill.importing.kinds import DOCUMENTS as TEXTS
 from feedmill.importing.kinds import IMAGE, MODALITIES, VIDEO, divide
 from feedmill.importing.layouts import Group, Part, Planned, Samples, groups_of, name_others
-from feedmill.importing.recognition import CAPTION_SUFFIXES, PARTS
+from feedmill.importing.recognition import CAPTION_SUFFIXES, DETECTION, PARTS
 from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import reason_of
 from feedmill.importing.scanning import Files, read_file
@@ -67,6 +68,7 @@ class Reader:
         encoding: of captions without a byte order mark.
         check: whether media are checked; parts of any kind are not.
         decode: whether images, audio and video are decoded in full.
+        annotated: whether the part ``json`` has objects, which are completed by the image.
     """
 
     requests: ClassVar[int] = 32
@@ -76,6 +78,7 @@ class Reader:
     encoding: str
     check: bool
     decode: bool
+    annotated: bool = False
 
     def name(self, files: Files, planned: Planned) -> str:
         """Return the name of a sample for reports: the path of its media."""
@@ -92,6 +95,11 @@ class Reader:
             name, size, root, path, content = part
             data = read_file(stores[root], path, size) if content is None else content
             parts.append((name, _checked(self, part, data) if check else data))
+        if self.annotated:
+            made = completed(parts[1][1], parts[0][1])
+            if isinstance(made, str):
+                raise Unusable(made)
+            parts[1] = ("json", made)
         return parts
 
 
@@ -220,6 +228,11 @@ def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
             f"warning: {counts} have an orientation: they are stored as they are, and turned upright when they are"
             " decoded (orientation: stored gives the stored pixels)"
         )
+        if report.type == DETECTION:
+            report.recognized.append(
+                "warning: boxes of these images are turned with them. They refer to the size that the annotations"
+                " state; if it does not tell, to the upright image in YOLO, and to the stored one in COCO and VOC"
+            )
 
 
 def _reason(reader: Reads, stores: Sequence[Store], planned: Planned) -> str:

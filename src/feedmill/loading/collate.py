@@ -4,7 +4,8 @@ A `Loader` uses `collate` unless you pass your own function. Arrays of one shape
 an array, parts that are dicts (``.npz``, ``.json``) become a dict of columns, and other values stay a list.
 ``cu_seqlens`` and ``boundaries`` become one array; rows with fewer entries repeat their last one. Samples may have
 different fields (a blend of pages and plain documents). The batch then has all of their fields, with None where a
-sample has no such field.
+sample has no such field. Fields that a sample type names as ``ragged``, such as boxes, are a list with one value for
+each sample even if their shapes agree, so that batches always have one form.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def collate(samples: Sequence[Any]) -> Any:
                 name: _named(name, values) if (rows := _rows(values)) is None else rows
                 for name, values in columns.items()
             }
-        return {name: _named(name, values) for name, values in columns.items()}
+        ragged = frozenset().union(*(getattr(kind, "ragged", ()) for kind in set(map(type, samples))))
+        return {name: values if name in ragged else _named(name, values) for name, values in columns.items()}
     if samples and all(isinstance(sample, tuple) and len(sample) == len(samples[0]) for sample in samples):
         return tuple(column(list(values)) for values in zip(*samples, strict=True))
     return column(list(samples))

@@ -6,6 +6,7 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - `open.py`: ``fm.open``. `views.py`: map, filter and select. `joined.py`: datasets joined by key. `tokenized.py`:
   texts tokenized when read. `frames.py`: all samples as a table.
 - `description.py`: ``dataset.yaml``; `trusted.py`: the code that it may name; `crude.py`: samples without a type.
+- `detection.py`: masks, and the fields of samples with boxes; `vision.py`: transforms that keep them right.
 - `decode.py` and `encode.py`: parts by their suffix; `cbor.py`, `tenbin.py`, `images.py` and `imageheader.py`.
 - Sound and video: `avdecoder.py`, `avaudio.py`, `avmetadata.py`.
 - Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
@@ -27,9 +28,11 @@ HOMES = {
     "AVDecoder": "samples.avdecoder",
     "CaptioningSample": "samples.types",
     "Decoder": "samples.decode",
+    "DetectionSample": "samples.types",
     "ImageClassificationSample": "samples.types",
     "ImageSample": "samples.types",
     "InterleavedSample": "samples.types",
+    "Masks": "samples.detection",
     "MultiChoiceVQASample": "samples.types",
     "OCRSample": "samples.types",
     "SampleRow": "samples.rows",
@@ -40,14 +43,19 @@ HOMES = {
     "VQAOCRSample": "samples.types",
     "VQASample": "samples.types",
     "VidQASample": "samples.types",
+    "crop": "samples.vision",
+    "flip": "samples.vision",
+    "resize": "samples.vision",
 }
 __all__ = [
     "AVDecoder",
     "CaptioningSample",
     "Decoder",
+    "DetectionSample",
     "ImageClassificationSample",
     "ImageSample",
     "InterleavedSample",
+    "Masks",
     "MultiChoiceVQASample",
     "OCRSample",
     "SampleRow",
@@ -58,15 +66,20 @@ __all__ = [
     "VQAOCRSample",
     "VQASample",
     "VidQASample",
+    "crop",
+    "flip",
+    "resize",
 ]
 
 if TYPE_CHECKING:
     from feedmill.formats.sample import Source
     from feedmill.samples.avdecoder import AVDecoder
     from feedmill.samples.decode import Decoder
+    from feedmill.samples.detection import Masks
     from feedmill.samples.rows import SampleRow
     from feedmill.samples.types import (
         CaptioningSample,
+        DetectionSample,
         ImageClassificationSample,
         ImageSample,
         InterleavedSample,
@@ -79,5 +92,6 @@ if TYPE_CHECKING:
         VQAOCRSample,
         VQASample,
     )
+    from feedmill.samples.vision import crop, flip, resize
 else:
     __getattr__, __dir__ = lazily("samples", HOMES)

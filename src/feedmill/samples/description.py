@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 CRUDE = ("CrudeWebdataset", "CrudeSample")
 MODULE = "megatron.energon"
+OWN_MODULE = "feedmill.samples.types"
+OWN_TYPES = ("DetectionSample",)
+"""Sample types that Energon does not have."""
 
 
 def type_names() -> list[str]:
@@ -48,7 +51,8 @@ def describe_type(name: str, field_map: Mapping[str, str] | None = None) -> dict
     from feedmill.samples.types import sample_type
 
     cls = sample_type(name)
-    out: dict[str, Any] = {"sample_type": {"__module__": MODULE, "__class__": cls.__name__}}
+    module = OWN_MODULE if cls.__name__ in OWN_TYPES else MODULE
+    out: dict[str, Any] = {"sample_type": {"__module__": module, "__class__": cls.__name__}}
     if field_map is None:
         return {**out, "sample_loader": "sample_loader.py:sample_loader", "part_filter": "sample_loader.py:part_filter"}
     from feedmill.samples.fieldmap import FieldMap

@@ -130,6 +130,8 @@ def encode_json(value: Any) -> bytes:
 def _as_json(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    if hasattr(value, "as_json"):
+        return value.as_json()
     raise TypeError(f"JSON has no {type(value).__name__}")
 
 

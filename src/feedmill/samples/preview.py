@@ -17,7 +17,7 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.provided import provided
 from feedmill.samples.options import Preview
 from feedmill.samples.targets import LOSS_MASK
-from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_text, cut, printable
+from feedmill.samples.text import MAX_LINES, MAX_WIDTH, as_numbers, as_text, cut, printable
 
 _RANGES = 6
 
@@ -84,7 +84,9 @@ def as_shown(
         span: Show the text of tokens ``[first, end)`` only.
     """
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
-    parts = {name: _share(value) if name == LOSS_MASK else as_text(value) for name, value in _parts(sample)}
+    ragged = getattr(type(sample), "ragged", ())  # arrays that are no pictures, whatever their shape
+    shown = {LOSS_MASK: _share, **dict.fromkeys(ragged, as_numbers)}
+    parts = {name: shown.get(name, as_text)(value) for name, value in _parts(sample)}
     if dataset is not None and "input_ids" in parts and "text" not in parts:
         text = token_text(dataset, sample, span)
         parts |= {"text": text} if text else {}
@@ -137,9 +139,16 @@ def _parts(sample: Any) -> Iterator[tuple[str, Any]]:
 
 def _write_sheet(samples: list[Any], keys: list[str], path: str) -> None:
     from feedmill.samples.sheet import as_image, contact_sheet
+    from feedmill.samples.types import DetectionSample
+    from feedmill.samples.vision import drawn
 
     images, captions = [], []
     for sample, key in zip(samples, keys, strict=True):
+        if isinstance(sample, DetectionSample):
+            image = as_image(sample.image)
+            images += [] if image is None else [drawn(image, sample)]
+            captions += [] if image is None else [key]
+            continue
         for _, value in _parts(sample):
             for item in value if isinstance(value, list | tuple) else [value]:
                 image = as_image(item)

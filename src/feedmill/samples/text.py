@@ -8,7 +8,7 @@ from typing import Any
 
 from feedmill.jobs.amounts import human_size
 
-__all__ = ["as_text", "cut", "human_size", "printable"]
+__all__ = ["as_numbers", "as_text", "cut", "human_size", "printable"]
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all but tab and newline; lone surrogates too
 MAX_LINES, MAX_WIDTH = 12, 110
@@ -63,6 +63,14 @@ def _array(value: Any) -> str:
     if image is not None:
         width, height, channels = image
         return f"image {width} x {height}, {channels} channel{'s' if channels > 1 else ''}, {dtype}"
+    return as_numbers(value)
+
+
+def as_numbers(value: Any) -> str:
+    """Return an array that is no picture as text: shape, type and first values. Other values are those of `as_text`."""
+    if not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return as_text(value)
+    dtype = str(value.dtype).removeprefix("torch.")
     shape = " x ".join(map(str, value.shape)) or "scalar"
     head = f": {value.ravel()[:8].tolist()}" if value.size and hasattr(value, "ravel") and callable(value.ravel) else ""
     return f"array {shape}, {dtype}{head[:MAX_WIDTH]}"

@@ -1,8 +1,8 @@
 """Sample types: the fields of a training sample for each task.
 
 Names, fields and defaults are those of Megatron Energon, so a ``dataset.yaml`` written for Energon has the same
-meaning. Images have the type that the decoder returns: ``uint8[H, W, 3]`` by default, or a tensor ``[3, H, W]`` for the
-``torch...`` image specs. This module does not import torch.
+meaning. Energon has no `DetectionSample`. Images have the type that the decoder returns: ``uint8[H, W, 3]`` by default,
+or a tensor ``[3, H, W]`` for the ``torch...`` image specs. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Sample, Source
@@ -129,6 +131,78 @@ class CaptioningSample(TypedSample):
 
 
 @dataclass(kw_only=True, slots=True)
+class DetectionSample(TypedSample):
+    """An image and the objects in it: boxes, and masks, keypoints and captions if the dataset has them.
+
+    Boxes have one convention: ``x1, y1, x2, y2`` in pixels of the image, from its left and top edge, the end not
+    included, so that a box around the whole image is ``0, 0, width, height``. `normalized` and `xywh` are views of it.
+    Objects have the same order in all fields. `feedmill.samples.vision` has the transforms that move pixels and
+    objects together.
+
+    Attributes:
+        boxes: float32[n, 4].
+        labels: int64[n], the numbers of the categories as their source has them.
+        size: height and width of the image to which the boxes refer.
+        label_names: names of the categories, one for each object.
+        ids: numbers of the objects in their source, int64[n]; a list if they are not whole numbers.
+        areas: float64[n], in pixels: of the masks as the source states them, else of the boxes.
+        crowd: bool[n], whether a box is around a group of objects (``iscrowd``).
+        masks: `feedmill.samples.detection.Masks`.
+        keypoints: float32[n, k, 3]: x, y and visibility (0 not labeled, 1 hidden, 2 visible). x and y are numbers of
+            pixels: those of the first pixel are 0.
+        keypoint_names: names of the k keypoints.
+        keypoint_flip: for each keypoint, the number of its counterpart in a mirrored image.
+        captions: texts about the image.
+        attributes: for each object, other facts that its source has.
+    """
+
+    image: Any
+    boxes: Any
+    labels: Any
+    size: tuple[int, int]
+    label_names: list[str] | None = None
+    ids: Any | None = None
+    areas: Any | None = None
+    crowd: Any | None = None
+    masks: Any | None = None
+    keypoints: Any | None = None
+    keypoint_names: list[str] | None = None
+    keypoint_flip: list[int] | None = None
+    captions: list[str] | None = None
+    attributes: list[dict[str, Any]] | None = None
+
+    ragged: ClassVar[frozenset[str]] = frozenset(
+        ("boxes", "labels", "label_names", "ids", "areas", "crowd", "masks", "keypoints", "captions", "attributes")
+    )
+    """Fields that a batch has as a list with one value for each sample, whatever their shapes."""
+
+    @classmethod
+    def of_parts(cls, orientation: str | None, **fields: Any) -> Self:
+        """Return a sample of the values that its parts have; `orientation` is that of the decoder of its image.
+
+        The part for `size` is ``[height, width]``, or ``{"height": ..., "width": ...}``. Of an image that states an
+        orientation, the mapping has two entries more, the orientations of EXIF by which the objects are turned for each
+        `orientation` of a decoder: ``apply`` and ``stored``. Raises `DataError` for values that are no objects of an
+        image.
+        """
+        from feedmill.samples.detection import of_parts
+
+        made: Self = of_parts(cls, orientation, fields)
+        return made
+
+    @property
+    def normalized(self) -> Any:
+        """Boxes as parts of the width and the height, from 0 to 1: float32[n, 4] with ``x1, y1, x2, y2``."""
+        height, width = self.size
+        return self.boxes / np.array([width, height, width, height], np.float32)
+
+    @property
+    def xywh(self) -> Any:
+        """Boxes as left, top, width and height in pixels, as COCO has them: float32[n, 4]."""
+        return np.concatenate([self.boxes[:, :2], self.boxes[:, 2:] - self.boxes[:, :2]], axis=1)
+
+
+@dataclass(kw_only=True, slots=True)
 class ImageSample(TypedSample):
     """An image."""
 
@@ -238,6 +312,7 @@ SAMPLE_TYPES: Mapping[str, type[TypedSample]] = MappingProxyType(
         cls.__name__: cls
         for cls in (
             CaptioningSample,
+            DetectionSample,
             ImageClassificationSample,
             ImageSample,
             InterleavedSample,

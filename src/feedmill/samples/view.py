@@ -145,7 +145,9 @@ class _Description:
             from feedmill.samples.fieldmap import FieldMap
 
             fields = FieldMap.parse(mapped, cls, where=self.at(["field_map"]))
-            return self._result(FieldMapView(cls, fields, subflavors), cls.__name__, fields.parts.__contains__)
+            orientation = None if self.decoder is None else getattr(self.decoder, "orientation", "apply")
+            view = FieldMapView(cls, fields, subflavors, orientation)
+            return self._result(view, cls.__name__, fields.parts.__contains__)
         if config.get("part_filter") is None:
             raise self._error(
                 "sample_loader", "'sample_loader' needs a 'part_filter'", "Add a list of part names, or a function."
@@ -273,11 +275,12 @@ class CrudeView:
 
 @dataclass(frozen=True, slots=True)
 class FieldMapView:
-    """View that converts raw samples to `cls` by a field map."""
+    """View that converts raw samples to `cls` by a field map; `orientation` is the decoder's, None for bytes."""
 
     cls: type[Any]
     fields: FieldMap
     subflavors: Mapping[str, Any]
+    orientation: str | None = None
 
     def __call__(self, samples: list[Sample]) -> list[Any]:
         return [self._one(sample) for sample in samples]
@@ -285,11 +288,12 @@ class FieldMapView:
     def columns(self, samples: list[Sample]) -> Fields | None:
         """Return the samples as columns.
 
-        Returns None for a type that is not a `TypedSample`, or that has its own method for batches (`from_samples`).
+        Returns None for a type that is not a `TypedSample`, or that has its own method for batches (`from_samples`) or
+        for values of parts (`of_parts`).
         """
         from feedmill.samples.types import BASE_FIELDS, TypedSample
 
-        if not issubclass(self.cls, TypedSample) or hasattr(self.cls, "from_samples"):
+        if not issubclass(self.cls, TypedSample) or hasattr(self.cls, "from_samples") or hasattr(self.cls, "of_parts"):
             return None
         keep = self.fields.parts.__contains__
         base = [_base_fields(sample, sample.source, keep, self.subflavors) for sample in samples]
@@ -299,7 +303,14 @@ class FieldMapView:
     def _one(self, sample: Sample) -> Any:
         source = sample.source
         base = _base_fields(sample, source, self.fields.parts.__contains__, self.subflavors)
-        return self.cls(**{**_declared(self.cls, base), **self.fields.apply(sample)})
+        values = {**_declared(self.cls, base), **self.fields.apply(sample)}
+        of_parts = getattr(self.cls, "of_parts", None)
+        if of_parts is None:
+            return self.cls(**values)
+        try:
+            return of_parts(self.orientation, **values)
+        except DataError as error:
+            raise locate(error, source) from None
 
 
 @dataclass(frozen=True, slots=True)

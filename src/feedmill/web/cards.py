@@ -19,8 +19,9 @@ from feedmill.planning.overview import PlanReport
 from feedmill.planning.plan import Plan
 from feedmill.samples.preview import PreviewReport, token_text
 from feedmill.samples.sheet import as_image, image_shape
-from feedmill.samples.text import as_text, human_size
-from feedmill.samples.types import TypedSample, named_fields
+from feedmill.samples.text import as_numbers, as_text, human_size
+from feedmill.samples.types import DetectionSample, TypedSample, named_fields
+from feedmill.samples.vision import drawn
 from feedmill.web.invisible import one_line, visible
 from feedmill.web.parts import TOO_LARGE, cells, encoded, kind_of, part_names, picture
 
@@ -137,9 +138,12 @@ def _part(sample: Any, fields: Mapping[str, Any], name: str) -> str:
         if isinstance(sample, Sample) and kind_of(name) == "image":
             return _image(*picture(sample, name, LONGEST), name)
         value = fields[name]
+        if name in getattr(type(sample), "ragged", ()):
+            return _pre(as_numbers(value))
         if hasattr(value, "mode") or image_shape(value):
             image = as_image(value)
             if image is not None:
+                image = drawn(image, sample) if isinstance(sample, DetectionSample) else image
                 return _image(*encoded(image, LONGEST, name), name)
         return _pre(as_text(value))
     except FeedmillError as error:

@@ -15,6 +15,7 @@ from feedmill.formats.sample import Sample
 from feedmill.samples.images import left_to_turn, turned_image
 from feedmill.samples.sheet import as_image, image_shape
 from feedmill.samples.text import as_text, human_size
+from feedmill.samples.vision import drawn, objects_in
 from feedmill.web.invisible import cut, one_line
 
 TOO_LARGE = 50_000_000
@@ -308,7 +309,22 @@ def picture(sample: Sample, part: str, longest: int) -> tuple[bytes, str]:
     image = _decoded(data, part) if kind_of(part, data) == "image" else as_image(sample[part])
     if image is None:
         raise DataError("this part is not an image", record=f"{sample.key}.{part}", kind="bad-part")
+    image = with_objects(image, sample, longest)
     return encoded(image, longest, f"{sample.key}.{part}")
+
+
+def with_objects(image: Any, sample: Sample, longest: int) -> Any:
+    """Return a Pillow image with the boxes, masks and keypoints of its sample drawn on it, if the part json has any."""
+    if "json" not in sample:
+        return image
+    try:
+        objects = objects_in(sample["json"])
+    except FeedmillError:  # shown with the part itself
+        return image
+    if objects is None:
+        return image
+    image.thumbnail((longest, longest))
+    return drawn(image, objects)
 
 
 def encoded(image: Any, longest: int, record: str) -> tuple[bytes, str]:
