@@ -173,7 +173,7 @@ if TYPE_CHECKING:
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.extract.extract import extract
     from feedmill.curation.mix.config import FilterConfig
-    from feedmill.curation.near.neardedupe import neardedupe
+    from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError

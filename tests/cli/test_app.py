@@ -134,7 +134,7 @@ def test_an_interrupt_during_the_imports_shows_no_traceback() -> None:
 @pytest.mark.parametrize(("term", "codes"), [("dumb", False), ("xterm", True)])
 def test_a_dumb_terminal_gets_no_codes(term: str, codes: bool) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "feedmill", "numbers", "--tokens", "1M", "--seq-len", "1k"]
+    command = [sys.executable, "-m", "feedmill", "tokens", "numbers", "--tokens", "1M", "--seq-len", "1k"]
     subprocess.run(command, stdout=theirs, env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": term}, check=True)
     assert (b"\x1b[" in os.read(ours, 1 << 16)) is codes
     os.close(theirs)
@@ -171,7 +171,7 @@ def test_without_stdin_nobody_is_asked(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("prepared")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["info", "--help"], ["numbers"], ["numbers", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["show", "--help"], ["numbers"], ["tokens", "numbers", "--json"]])
 def test_a_full_stdout_is_one_message(words: list[str]) -> None:
     arguments = ["--tokens", "1M", "--seq-len", "1k"] if words[0] == "numbers" else []
     done = feedmill("> /dev/full", *words, *arguments)
@@ -228,12 +228,12 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
 @pytest.mark.parametrize(
     "words",
     [
-        ["repair", ""],
+        ["edit", "repair", ""],
         ["check", ""],
-        ["delete", "", "key"],
-        ["merge", "a.pbin", "", "o.pbin"],
-        ["reshard", "a", "", "--max-shard-samples", "5"],
-        ["energon", "prepare", ""],
+        ["edit", "delete", "", "key"],
+        ["tokens", "merge", "a.pbin", "", "o.pbin"],
+        ["edit", "reshard", "a", "", "--max-shard-samples", "5"],
+        ["compat", "energon", "prepare", ""],
         ["tag", ""],
     ],
 )
@@ -281,7 +281,7 @@ def test_what_the_system_refuses_is_no_defect(verb: Any, error: OSError, kind: s
 def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_path: Path) -> None:
     made = ({"__key__": f"k{i}", "txt": "a"} for i in range(60))
     fm.write(str(tmp_path / "d"), made, max_shard_samples=1, progress=False)
-    words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
+    words = ["edit", "reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
     code = (
         "import os, resource, sys\n"
         "import feedmill.cli.reshard, feedmill.writing.reshard\n"
@@ -302,7 +302,7 @@ def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_pat
         assert "defect" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", ["dolma mix", "energon info x", "modalities data", "vla", "nanotron"])
+@pytest.mark.parametrize("words", ["compat dolma mix", "compat energon info x", "compat modalities data", "vla", "nanotron"])
 def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise KeyError("unforeseen")

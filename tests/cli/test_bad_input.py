@@ -77,7 +77,7 @@ def test_a_schema_whose_names_are_no_text(tmp_path: Path) -> None:
     data = sourcedata.arrow(tmp_path, [3]).read_bytes()
     for at in [at for at in range(len(data)) if data[at : at + 4] == b"text"]:
         (tmp_path / "one.arrow").write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-        done = CliRunner().invoke(app, ["preview", str(tmp_path / "one.arrow")])
+        done = CliRunner().invoke(app, ["show", str(tmp_path / "one.arrow")])
         assert isinstance(done.exception, SystemExit | None) and "defect" not in done.output
 
 
@@ -85,7 +85,7 @@ def test_a_manifest_of_tokens_nested_without_end_is_none(tmp_path: Path) -> None
     with write_dolma(LocalStore(tmp_path), "0.npy", "u2") as out:
         out.add(np.arange(6), np.array([3, 3]))
     (tmp_path / "0.npy.feedmill.json").write_text('{"a":' * 3000)
-    assert CliRunner().invoke(app, ["info", str(tmp_path)]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", str(tmp_path)]).exit_code == 0
 
 
 def test_a_vocabulary_whose_ids_are_no_numbers(tmp_path: Path) -> None:

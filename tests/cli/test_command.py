@@ -136,11 +136,11 @@ def test_numbers_are_written_as_people_do() -> None:
     assert [parse_count(text) for text in ("12_345_678", "1,234.5k", "1,5M", "1__0", "1_0", "1000,000", "1,000_")] == [
         *(12_345_678, 1_234_500, None, None, None, None, None)
     ]
-    done = CliRunner().invoke(app, ["numbers", "--tokens", "1B", "--seq-len", "4k", "--ranks", "2", "--json"])
+    done = CliRunner().invoke(app, ["tokens", "numbers", "--tokens", "1B", "--seq-len", "4k", "--ranks", "2", "--json"])
     assert '"tokens": 1000000000' in done.output
-    wrong = CliRunner().invoke(app, ["numbers", "--tokens", "1.5", "--seq-len", "4k"])
+    wrong = CliRunner().invoke(app, ["tokens", "numbers", "--tokens", "1.5", "--seq-len", "4k"])
     assert wrong.exit_code == 2 and "is not a whole number, such as 500, 10k, 1.5M" in wrong.output
-    low = CliRunner().invoke(app, ["numbers", "--tokens", "1k", "--seq-len", "0"])
+    low = CliRunner().invoke(app, ["tokens", "numbers", "--tokens", "1k", "--seq-len", "0"])
     assert low.exit_code == 2 and "x>=1" in low.output
 
 

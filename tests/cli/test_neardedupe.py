@@ -1,4 +1,4 @@
-"""``feedmill neardedupe`` as people and programs use it."""
+"""``feedmill dedupe --near`` as people and programs use it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def feedmill(*words: str) -> Result:
-    return CliRunner().invoke(app, ["neardedupe", *words], prog_name="feedmill")
+    return CliRunner().invoke(app, ["dedupe", "--near", *words], prog_name="feedmill")
 
 
 def test_for_people(folder: Path) -> None:

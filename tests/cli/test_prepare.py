@@ -71,15 +71,15 @@ def test_the_dialogue_writes_crude_descriptions_and_loaders(tmp_path: Path) -> N
 
 def test_energons_refusals_are_kept(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [1])
-    without = run("energon", "prepare", root, "--non-interactive")
+    without = run("compat", "energon", "prepare", root, "--non-interactive")
     assert without.exit_code == 1
     assert "--split-ratio" in without.stderr
-    assert run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0").exit_code == 0
-    twice = run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0")
+    assert run("compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0").exit_code == 0
+    twice = run("compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0")
     assert twice.exit_code == 1
     assert "--force-overwrite" in twice.stderr
     assert (
-        run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0", "--force-overwrite").exit_code
+        run("compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0", "--force-overwrite").exit_code
         == 0
     )
 
@@ -118,9 +118,9 @@ def test_a_wrong_path_is_one_message(verb: str, tmp_path: Path) -> None:
 def test_energons_info_and_preview(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [2, 1])
     run("prepare", root, "--split-ratio", "1,1,0", "--sample-type", "TextSample", "--field-map", '{"text": "txt"}')
-    info = run("energon", "info", root)
+    info = run("compat", "energon", "info", root)
     assert "TextSample" in info.stdout
-    shown = run("energon", "preview", root)
+    shown = run("compat", "energon", "preview", root)
     assert shown.exit_code == 0, shown.output
     assert "split train" in shown.stdout
     assert "split val" in shown.stdout
@@ -164,10 +164,10 @@ def test_media_metadata_that_is_empty_is_said(tmp_path: Path) -> None:
 def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_are(tmp_path: Path) -> None:
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"n": 1}\n')
-    assert '{"n": 1}' in run("energon", "preview", lines).stdout
+    assert '{"n": 1}' in run("compat", "energon", "preview", lines).stdout
     root = make_shards(tmp_path / "ds", [1])
     run("prepare", root, "--split-parts", "mine:.*")
-    other = run("energon", "preview", root)
+    other = run("compat", "energon", "preview", root)
     assert other.exit_code == 1
     assert "--split-parts mine" in other.stderr
 

@@ -94,7 +94,7 @@ def test_a_dry_run_fails_as_the_real_run(root: Path, verb: str, command: str) ->
 
 
 def test_a_dry_run_of_finished_work_has_nothing_to_do(root: Path) -> None:
-    for command in ("tag web/documents -t char_length_v1", "dedupe web/documents", "neardedupe web/documents"):
+    for command in ("tag web/documents -t char_length_v1", "dedupe web/documents", "dedupe --near web/documents"):
         assert run(command).exit_code == 0
         before = state(root)
         assert run(command, "--dry-run").stdout.startswith("dry run: there is nothing to write"), command
@@ -103,14 +103,14 @@ def test_a_dry_run_of_finished_work_has_nothing_to_do(root: Path) -> None:
 
 def test_a_dry_run_leaves_the_work_of_a_killed_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both for the same command, which would resume, and for another one, which is refused as in earnest."""
-    killed(monkeypatch, "feedmill.jobs.run.run", "merge books.pbin news.pbin all.pbin")
+    killed(monkeypatch, "feedmill.jobs.run.run", "tokens merge books.pbin news.pbin all.pbin")
     before = state(root)
     assert any("feedmill-work" in path for path in before)
-    assert run("merge books.pbin news.pbin all.pbin", "--dry-run").exit_code == 0
-    other = run("merge news.pbin books.pbin all.pbin", "--dry-run")
+    assert run("tokens merge books.pbin news.pbin all.pbin", "--dry-run").exit_code == 0
+    other = run("tokens merge news.pbin books.pbin all.pbin", "--dry-run")
     assert other.exit_code == 1 and "was not finished" in other.output
     assert state(root) == before
-    assert run("merge books.pbin news.pbin all.pbin").exit_code == 0
+    assert run("tokens merge books.pbin news.pbin all.pbin").exit_code == 0
 
 
 def killed(monkeypatch: pytest.MonkeyPatch, function: str, command: str) -> None:
@@ -142,5 +142,5 @@ def test_a_dry_run_sees_that_another_process_writes(root: Path) -> None:
 
     with Work(open_store("."), "all.pbin") as work:
         work.begin({"verb": "other"})
-        dry = run("merge books.pbin news.pbin all.pbin", "--dry-run", "--json")
+        dry = run("tokens merge books.pbin news.pbin all.pbin", "--dry-run", "--json")
         assert error_of(dry.stdout)["kind"] == "busy"

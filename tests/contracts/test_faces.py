@@ -234,7 +234,7 @@ def test_every_door_takes_the_same_special_values(tmp_path: Path) -> None:
     every = len(fm.open(root))
     assert len(fm.open(root, split="*")) == every > len(fm.open(root, split="train"))
     assert len(fm.Recipe.parse({"source": {"path": str(root), "split": "*"}, "epochs": 1}).plan()) == every
-    shown = run("preview", str(root), "--split", "*", "--json")
+    shown = run("show", str(root), "--split", "*", "--json")
     assert shown.exit_code == 0, shown.output
 
     def first(plan: fm.Plan) -> list[list[int]]:

@@ -40,7 +40,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "info": lambda root: fm.info(root / "tars"),
     "merge": lambda root: fm.merge(root / "t.pbin", root / "m.pbin"),
     "decontaminate": lambda root: fm.decontaminate(root / "documents", against=[root / "documents"], progress=False),
-    "neardedupe": lambda root: fm.neardedupe(root / "documents", progress=False),
+    "neardedupe": lambda root: fm.dedupe(root / "documents", near=True, progress=False),
     "open": lambda root: fm.open(root / "tars"),
     "open_store": lambda root: fm.open_store(root),
     "prepare": lambda root: fm.prepare(root / "rows.jsonl", progress=False),

@@ -19,7 +19,7 @@ from feedmill.curation import blocks
 from feedmill.curation.dedupe import segments
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.near import parallel, sketch
-from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.options import By
 from feedmill.errors import DataError
 from helpers import warm
@@ -55,7 +55,7 @@ def exact(folder: Path, workers: int, unit: By) -> None:
 
 
 def near(folder: Path, workers: int) -> None:
-    neardedupe([f"{folder}/documents"], name="n", threshold=0.7, workers=workers, progress=False)
+    dedupe([f"{folder}/documents"], near=True, name="n", threshold=0.7, workers=workers, progress=False)
 
 
 VERBS: dict[str, Callable[[Path, int], None]] = {

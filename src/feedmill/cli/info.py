@@ -1,4 +1,4 @@
-"""``feedmill info``: describe a dataset."""
+"""``feedmill show``: describe a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill neardedupe``: write attributes that mark near-duplicates."""
+"""``feedmill dedupe --near``: write attributes that mark near-duplicates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command(Neardedupe, engines=True)
 def neardedupe(options: Neardedupe, json: bool) -> None:
-    from feedmill.curation.near.neardedupe import neardedupe as run
+    from feedmill.curation.dedupe.dedupe import dedupe as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))

@@ -1,4 +1,4 @@
-"""``feedmill preview``: show samples as text, and their images as a contact sheet."""
+"""``feedmill show``: show samples as text, and their images as a contact sheet."""
 
 from __future__ import annotations
 

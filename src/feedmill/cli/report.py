@@ -1,4 +1,4 @@
-"""``feedmill report``: datasets and recipes as one HTML file."""
+"""``feedmill serve --export``: datasets and recipes as one HTML file."""
 
 from __future__ import annotations
 

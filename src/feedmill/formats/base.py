@@ -274,7 +274,7 @@ class Dataset(Hinted, Showable, ABC):
         """Return how to make an index of media."""
         return (
             f"Write shards with 'feedmill convert {self.url} SHARDS --to webdataset', and run"
-            " 'feedmill prepare-media SHARDS --media-by-header' on them."
+            " 'feedmill edit prepare-media SHARDS --media-by-header' on them."
         )
 
     def media_version(self) -> str | None:
@@ -451,7 +451,7 @@ class Dataset(Hinted, Showable, ABC):
     def lengths_by(self, processor: Any, **options: Any) -> Dataset:
         """Return a view of this dataset whose samples have lengths: the tokens that a model's processor makes of them.
 
-        They are counted as `feedmill lengths` does, and kept in its cache folder: text once, media by their sizes in
+        They are counted as `feedmill tokens lengths` does, and kept in its cache folder: text once, media by their sizes in
         the index. Packing uses them.
 
         Args:

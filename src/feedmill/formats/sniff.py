@@ -152,7 +152,7 @@ def _nothing(store: Store, url: str) -> NotFound:
             "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
             kind="empty-file",
-            fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
+            fix="Add shards to the folder, and write the manifest with 'feedmill compat vla manifest'.",
         )
     from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
 

@@ -1,4 +1,4 @@
-"""``feedmill dolma tokens`` killed at random moments: the same command finishes it, with the bytes of a quiet run."""
+"""``feedmill compat dolma tokens`` killed at random moments: the same command finishes it, with the bytes of a quiet run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb ``neardedupe``."""
+"""The verb ``dedupe --near``."""
 
 from __future__ import annotations
 

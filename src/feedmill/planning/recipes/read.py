@@ -74,7 +74,7 @@ def load(
             f"this is not a recipe: the file has {size:,} bytes",
             file=url,
             kind="bad-recipe",
-            fix="Give a recipe, or a dataset in a format that 'feedmill info' recognizes.",
+            fix="Give a recipe, or a dataset in a format that 'feedmill show' recognizes.",
         )
     return parse(store.read(name), folder, url, split, mode, (*chain, url), asked=asked)
 

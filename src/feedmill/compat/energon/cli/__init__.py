@@ -1,4 +1,4 @@
-"""Implement ``feedmill energon ...``: the commands and options of Energon 7.4.
+"""Implement ``feedmill compat energon ...``: the commands and options of Energon 7.4.
 
 The files of `prepare` equal Energon's byte for byte, except for the order of database rows, which is random in
 Energon. These errors of Energon are fixed: a ratio split drops shards, a truncated tar is accepted, and a failed lint
