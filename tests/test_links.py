@@ -120,7 +120,10 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "split": (packed, ["tokens", "split", "a.pbin", "o-{part}.pbin", "--chunks", "2"]),
     "filter": (packed, ["filter", "a.pbin", "o.pbin", "--min-length", "1"]),
     "filter lines": (documents, ["filter", "a.jsonl", "o.jsonl", "--min-length", "1"]),
-    "decontaminate": (documents, ["documents", "decontaminate", "documents", "--against", "documents", "--workers", "1"]),
+    "decontaminate": (
+        documents,
+        ["documents", "decontaminate", "documents", "--against", "documents", "--workers", "1"],
+    ),
     "neardedupe": (documents, ["dedupe", "--near", "documents", "--workers", "1"]),
     "mix": (documents, ["filter", "mix.json", "--workers", "1"]),
 }

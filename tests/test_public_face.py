@@ -12,14 +12,15 @@ import pytest
 import feedmill as fm
 from feedmill import provided
 from feedmill.cli import app as cli
+from feedmill.cli.verbs import function_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-OTHERS = {"demo", "modalities", "energon", "nanotron", "megatron", "vla", "dolma"}
+OTHERS = {"demo", *(name for name in cli.VERBS if name.startswith("compat "))}
 """Verbs without a function: the demonstration, and the command lines of other tools."""
 RENAMED = {"import": "import_data"}
 """Verbs whose names are keywords of Python, and their functions."""
-VERBS = [RENAMED.get(name, name.replace("-", "_")) for name in cli.VERBS if name not in OTHERS]
+VERBS = [RENAMED.get(name, function_of(name)) for name in cli.VERBS if name not in OTHERS]
 
 
 @pytest.mark.parametrize("name", fm.__all__)

@@ -65,7 +65,7 @@ MISSPELT = {
     'fm.delete("a", ["k"], on_error={})': "skip",
     'fm.index("a", on_error={})': "skip",
     'fm.dedupe(["a"], {})': "paragraphs",
-    'fm.neardedupe(["a"], keep={})': "longest",
+    'fm.dedupe(["a"], keep={})': "longest",
     'fm.extract(["a"], "b", linearizer={})': "trafilatura",
 }
 """Calls with an option of which only some words are valid, and one of them."""

@@ -78,7 +78,9 @@ def stat(repeat: int) -> list[Row]:
         words = ["documents", "stat", "--attributes", pattern, "--report", str(out), "--processes", str(processes)]
         mine, peers = both(words, min(repeat, 3), out)
         rows.append(Row("dolma-stat", f"dolma stat, {processes} processes", "s", mine["s"], peers["s"]))
-    native = [run(feedmill("documents", "stat", f"{folder}/attributes/{SET}", "--workers", 1))["s"] for _ in range(repeat)]
+    native = [
+        run(feedmill("documents", "stat", f"{folder}/attributes/{SET}", "--workers", 1))["s"] for _ in range(repeat)
+    ]
     rows.append(Row("dolma-stat", "feedmill documents stat of the attributes, 1 process", "s", native))
     texts = [run(feedmill("documents", "stat", f"{folder}/documents", "--workers", 1))["s"] for _ in range(repeat)]
     rows.append(Row("dolma-stat", "feedmill documents stat of the documents, 1 process", "s", texts))

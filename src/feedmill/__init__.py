@@ -112,7 +112,6 @@ _HOME = {
     "lengths": "tokens.lengths",
     "merge": "tokens.merge",
     "mount": "mounting.mount",
-    "neardedupe": "curation.near.neardedupe",
     "numbers": "tokens.numbers",
     "open": "samples.open",
     "open_store": "storage",
@@ -173,7 +172,6 @@ if TYPE_CHECKING:
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.extract.extract import extract
     from feedmill.curation.mix.config import FilterConfig
-    from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
@@ -326,7 +324,6 @@ __all__ = [
     "lengths",
     "merge",
     "mount",
-    "neardedupe",
     "numbers",
     "open",
     "open_store",

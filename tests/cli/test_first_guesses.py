@@ -56,7 +56,7 @@ GUESSES: list[tuple[str, int, str]] = [
     ("import photos x -f", 2, "did you mean '--overwrite'?"),
     ("documents stat docs -j 4", 2, "did you mean '--workers'?"),
     ("check tars --dry-run", 2, "'check' has none; import,"),
-    ("show tars --workers 2", 2, "'info' has none; import,"),
+    ("show tars --workers 2", 2, "'show' has none; import,"),
     ("plan recipe.yaml --workers 3", 2, "'plan' has none; import,"),
     ("tokenize noid.jsonl -o t -t TOKENIZER --quiet", 2, "did you mean '--progress none'?"),
     ("import photos x --skip-errors", 2, "did you mean '--on-error skip'?"),

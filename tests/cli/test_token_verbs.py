@@ -52,11 +52,19 @@ def test_reports_for_programs(tmp_path: Path) -> None:
 
 def test_plans_and_lists_in_files(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("{a: [[0, 3], 5], b: [4]}")
-    shown = run("tokens", "split", MODALITIES / "main.jsonl", f"{tmp_path}/x_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml")
+    shown = run(
+        "tokens", "split", MODALITIES / "main.jsonl", f"{tmp_path}/x_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml"
+    )
     assert "documents in no part" in shown and "64" in shown
     (tmp_path / "plan.yaml").write_text("[1]")
     refused = run(
-        "tokens", "split", MODALITIES / "main.jsonl", f"{tmp_path}/y_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml", status=1
+        "tokens",
+        "split",
+        MODALITIES / "main.jsonl",
+        f"{tmp_path}/y_{{part}}.jsonl",
+        "--plan",
+        tmp_path / "plan.yaml",
+        status=1,
     )
     assert "names its parts" in refused
     (tmp_path / "list").write_text("3\n# comment\n\n5 # five\n")
@@ -100,7 +108,9 @@ def test_numbers_that_are_refused() -> None:
     assert "exactly one number" in run("tokens", "numbers", status=1)
     assert "exactly one number" in run("tokens", "numbers", "--steps", 1, "--samples", 1, status=1)
     assert "--seq-len" in run("tokens", "numbers", "--tokens", 5, status=1)
-    assert "too few for a sample" in run("tokens", "numbers", "--data", MODALITIES / "main_2b.pbin", "--seq-len", 10**6, status=1)
+    assert "too few for a sample" in run(
+        "tokens", "numbers", "--data", MODALITIES / "main_2b.pbin", "--seq-len", 10**6, status=1
+    )
 
 
 def test_ratios() -> None:
@@ -145,9 +155,9 @@ def test_a_result_without_documents_is_an_error_that_names_counts_and_reasons(tm
 @pytest.mark.parametrize(
     "words",
     [
-        ("merge", "{}", "m.pbin"),
-        ("shuffle", "{}", "s.pbin", "--seed", 1),
-        ("split", "{}", "p.{part}.pbin", "--chunks", 2),
+        ("tokens", "merge", "{}", "m.pbin"),
+        ("tokens", "shuffle", "{}", "s.pbin", "--seed", 1),
+        ("tokens", "split", "{}", "p.{part}.pbin", "--chunks", 2),
     ],
 )
 def test_rewriting_nothing_is_an_error(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,9 @@ def test_reshard(root: Path) -> None:
     assert "shards   5" in run("edit", "reshard", "d", "e", "--max-shard-samples", "6", "--workers", "1")
     assert len(fm.open("e")) == 30
     assert "a dataset already exists here" in run("edit", "reshard", "d", "e", "--max-shard-samples", "6", status=1)
-    found = json.loads(run("edit", "reshard", "d", "e", "--max-shard-size", "10kB", "--overwrite", "--json", "--workers", "1"))
+    found = json.loads(
+        run("edit", "reshard", "d", "e", "--max-shard-size", "10kB", "--overwrite", "--json", "--workers", "1")
+    )
     assert found["samples"] == 30
     assert "limit" in run("edit", "reshard", "d", "f", status=1)
 
@@ -50,7 +52,9 @@ def test_delete(root: Path) -> None:
     assert len(fm.open("d")) == 30
     Path("gone.txt").write_text("s00002\n\ns00029\nnope\n")
     assert "no sample with this key" in run("edit", "delete", "d", "--yes", "--keys-from", "gone.txt", status=1)
-    text = run("edit", "delete", "d", "--yes", "s00001", "--keys-from", "gone.txt", "--on-error", "skip", "--workers", "1")
+    text = run(
+        "edit", "delete", "d", "--yes", "s00001", "--keys-from", "gone.txt", "--on-error", "skip", "--workers", "1"
+    )
     assert "3 samples" in text and "2 of 3" in text and "nope" in text
     assert len(fm.open("d")) == 27
     assert "nothing to delete" in run("edit", "delete", "d", "--yes", status=1)
@@ -77,12 +81,18 @@ def test_mount_says_what_is_missing(root: Path) -> None:
 
 def test_a_list_of_keys_from_another_system(root: Path) -> None:
     (root / "keys.txt").write_bytes(b"\xef\xbb\xbfs00000\r\ns00001\r\n\r\n")
-    assert "deleted           2 samples" in run("edit", "delete", "d", "--yes", "--keys-from", "keys.txt", "--workers", "1")
+    assert "deleted           2 samples" in run(
+        "edit", "delete", "d", "--yes", "--keys-from", "keys.txt", "--workers", "1"
+    )
 
 
 def test_numbers_beyond_64_bits_are_one_message(root: Path) -> None:
-    shown = run("edit", "reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "9" * 20, "--workers", "1", status=1)
+    shown = run(
+        "edit", "reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "9" * 20, "--workers", "1", status=1
+    )
     assert "at most 64 bits" in shown and not Path("e").exists()
-    assert "at most 64 bits" in run("edit", "append", "d", "d", "--max-shard-samples", "9" * 20, "--prefix", "x/", status=1)
+    assert "at most 64 bits" in run(
+        "edit", "append", "d", "d", "--max-shard-samples", "9" * 20, "--prefix", "x/", status=1
+    )
     assert len(fm.open("d")) == 30
     run("edit", "reshard", "d", "e", "--max-shard-samples", "5", "--workers", "1")

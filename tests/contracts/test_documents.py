@@ -16,7 +16,6 @@ from feedmill.converting.convert import convert
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
-from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.documents.file import as_lines

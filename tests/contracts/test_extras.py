@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feedmill.cli.app import VERBS
+from feedmill.cli.app import GROUPS, VERBS
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter
 from helpers import bare_python
@@ -101,8 +101,8 @@ CASES: list[tuple[str, str]] = [
     ("compat energon lint coco", "media"),
     ("compat energon preview coco", ""),
     ("compat energon prepare plain2 --non-interactive --split-ratio 1,0,0", ""),
-    ("compat nanotron preprocess_data --tokenizer-name-or-path tokenizer --output-folder nano jsonl --dataset docs.jsonl",
-     "tokenize"),
+    ("compat nanotron preprocess_data --tokenizer-name-or-path tokenizer --output-folder nano jsonl"
+     " --dataset docs.jsonl", "tokenize"),
     ("compat megatron preprocess_data --input docs.jsonl --output-prefix mg --tokenizer-type HuggingFaceTokenizer"
      " --tokenizer-model tokenizer --json-keys text --workers 1", "tokenize"),
     ("compat vla manifest text_doc --overwrite", ""),
@@ -219,7 +219,8 @@ def test_every_verb_gives_its_result_or_names_the_extra(tmp_path: Path) -> None:
 
 
 def test_every_verb_has_a_case() -> None:
-    assert {command.split()[0] for command, _ in CASES} == set(VERBS)
+    lines = [command.split() for command, _ in CASES]
+    assert {" ".join(words[: 1 + (words[0] in GROUPS)]) for words in lines} == set(VERBS)
 
 
 def test_every_extra_that_an_error_names_is_one() -> None:

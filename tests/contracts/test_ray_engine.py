@@ -402,7 +402,7 @@ def test_copies_of_inputs_are_removed_from_all_nodes(
 ) -> None:
     """The inputs are in a bucket, and outputs and unfinished work in a folder."""
     upload(inputs / "ids", f"{s3_bucket}/ids")
-    words = ["tokens", "shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][2:]]
+    words = ["tokens", "shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][3:]]
     finish([*words, "--engine", "ray", "--address", cluster.address], tmp_path)
     # A lineage names inputs of another store by their URLs.
     found = {name: data for name, data in outputs(tmp_path).items() if not name.endswith(".feedmill.lineage")}

@@ -47,7 +47,7 @@ def commands() -> Iterator[str]:
     for name, verb in cli.VERBS.items():
         if verb.example:
             yield name
-        elif name == "dolma":
+        elif name == "compat dolma":
             yield from (f"compat dolma {command}" for command in dolma.COMMANDS)
         else:
             group = get_command(importlib.import_module(verb.module).app)

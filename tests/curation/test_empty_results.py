@@ -11,7 +11,6 @@ from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, EmptyResult, NotFound

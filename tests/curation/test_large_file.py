@@ -19,7 +19,6 @@ from feedmill.curation import blocks
 from feedmill.curation.dedupe import segments
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.near import parallel, sketch
-from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.options import By
 from feedmill.errors import DataError
 from helpers import warm
@@ -113,7 +112,7 @@ def test_an_invalid_row_is_named_with_its_line(
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("words", [("dedupe", "--by", "paragraphs"), ("neardedupe",)], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [("dedupe", "--by", "paragraphs"), ("dedupe", "--near")], ids=lambda words: words[0])
 def test_killed_at_any_moment(words: tuple[str, ...], times: int, tmp_path: Path) -> None:
     """``kill -9`` while several processes share the file, and the same command again."""
 

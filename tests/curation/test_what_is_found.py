@@ -88,7 +88,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "paragraphs": lambda d: fm.dedupe(d, "paragraphs", name="found", progress=False, workers=1),
     "ngrams": lambda d: fm.dedupe(d, "ngrams", name="found", progress=False, workers=1),
     "substrings": lambda d: fm.dedupe(d, "substrings", name="found", progress=False, workers=1),
-    "neardedupe": lambda d: fm.dedupe(d, near=True, name="found", progress=False, workers=1),
+    "dedupe --near": lambda d: fm.dedupe(d, near=True, name="found", progress=False, workers=1),
 }
 
 

@@ -61,7 +61,7 @@ def writing() -> list[Case]:
         Case("prepare again", (*prepare, "--overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
         Case("prepare jsonl", lines, data.json_lines, see(looks.splits, "x.jsonl"), 12, each=True),
         Case("prepare media", media, data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
-        Case("prepare media files", ("edit", "prepare-media", "media", *media[2:]), data.picture_files,
+        Case("prepare media files", ("edit", "prepare-media", "media", *media[3:]), data.picture_files,
              see(looks.media, "media"), 10, differing=UUID, plain=looks.without_time),
         Case("repair tars", ("edit", "repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
         Case("repair jsonl", ("edit", "repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
@@ -120,10 +120,10 @@ def tokenizing() -> list[Case]:
 
     packing = ("compat", "modalities", "data", "pack_encoded_data", "c.yaml")
     chats = ("compat", "modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "c.yaml")
-    nanotron = ("compat", "nanotron", "preprocess_data", "--tokenizer-name-or-path", str(data.TOKENIZER), "--output-folder",
-                "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl", "--dataset",
-                "texts")  # fmt: skip
-    dolma = ("dolma", "tokens", "--documents", "texts/*.jsonl", "--destination", "out", "--processes", "1",
+    nanotron = ("compat", "nanotron", "preprocess_data", "--tokenizer-name-or-path", str(data.TOKENIZER),
+                "--output-folder", "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl",
+                "--dataset", "texts")  # fmt: skip
+    dolma = ("compat", "dolma", "tokens", "--documents", "texts/*.jsonl", "--destination", "out", "--processes", "1",
              "--tokenizer.name_or_path", str(data.TOKENIZER), "--tokenizer.eos_token_id", "2")  # fmt: skip
     return [
         case("pbin", "x.pbin"),
@@ -152,8 +152,8 @@ def rewriting() -> list[Case]:
     jsonl = data.both(data.json_lines, partial(data.json_lines, name="y.jsonl", count=9))
     return [
         case("index jsonl", "tokens index x.jsonl", "x.idx", data.json_lines, look=see(looks.files, "x.idx"), least=5),
-        case("index pbin", "tokens index main_2b.pbin", "", data.packed, look=see(looks.files, "main_2b.pbin.feedmill.bounds"),
-             least=5),
+        case("index pbin", "tokens index main_2b.pbin", "", data.packed,
+             look=see(looks.files, "main_2b.pbin.feedmill.bounds"), least=5),
         case("merge pbin", "tokens merge t/0.ds t/1.ds m.pbin", "m.pbin"),
         case("merge ds", "tokens merge t/0.ds t/1.ds m.ds", "m.ds", partial(data.token_files, loss=True)),
         case("merge megatron", "tokens merge t/0.ds t/1.ds m.bin", "m.bin"),
@@ -163,7 +163,8 @@ def rewriting() -> list[Case]:
         case("shuffle parts", "tokens shuffle t/0.ds t/1.ds s{part}.ds --seed 3 --max-tokens-per-file 1200",
              "s00000.ds s00001.ds", each=True),
         case("shuffle jsonl", "tokens shuffle x.jsonl y.jsonl m.jsonl --seed 3", "m.jsonl", jsonl, least=6),
-        case("split", "tokens split t/0.ds t/1.ds s.{part}.pbin --ratio 8,2 --seed 3", "s.train.pbin s.val.pbin", each=True),
+        case("split", "tokens split t/0.ds t/1.ds s.{part}.pbin --ratio 8,2 --seed 3",
+             "s.train.pbin s.val.pbin", each=True),
         case("split jsonl", "tokens split x.jsonl s.{part}.jsonl --chunks 2", "", data.json_lines, each=True,
              look=see(looks.files, "s.00000.jsonl", "s.00001.jsonl")),
         case("filter", "filter t/0.ds t/1.ds f.ds --min-length 9", "f.ds"),
@@ -194,7 +195,8 @@ def curating() -> list[Case]:
              "d/attributes"),
         case("dolma dedupe", dolma, "d/attributes"),
         case("decontaminate", "documents decontaminate d/documents --against d/documents --workers 1", "d/attributes"),
-        case("neardedupe", "dedupe --near d/documents --threshold 0.7 --workers 1", "d/attributes", data.near_documents),
+        case("neardedupe", "dedupe --near d/documents --threshold 0.7 --workers 1", "d/attributes",
+             data.near_documents),
         case("neardedupe kept", "dedupe --near d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
              data.near_documents),
         case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
@@ -209,15 +211,18 @@ def vla_and_energon() -> list[Case]:
     return [
         Case("vla manifest", ("compat", "vla", "manifest", "r", "--name", "m.jsonl", *ONE), data.robotics,
              see(looks.files, "r/m.jsonl"), 5),
-        Case("vla stats", ("compat", "vla", "stats", "r", "--output", "s.json"), data.robotics, see(looks.files, "s.json"), 5),
-        Case("vla windows", ("compat", "vla", "windows", "robot", "--output", "w", "--shard-samples", "4", *ONE), data.robot,
+        Case("vla stats", ("compat", "vla", "stats", "r", "--output", "s.json"), data.robotics,
+             see(looks.files, "s.json"), 5),
+        Case("vla windows", ("compat", "vla", "windows", "robot", "--output", "w", "--shard-samples", "4", *ONE),
+             data.robot,
              see(looks.files, "w/manifest.jsonl", "w/stats.json", "w/preprocessing_config.yaml"), each=True),
         Case("vla merge-stats", ("compat", "vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
              data.robotics, see(looks.files, "s.json"), 5),
         Case("energon prepare", ("compat", "energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",
              "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, each=True,
              differing=UUID),
-        Case("energon prepare-media", ("compat", "energon", "prepare-media", "d", "--media-metadata-by-extension", *ONE),
+        Case("energon prepare-media", ("compat", "energon", "prepare-media", "d",
+             "--media-metadata-by-extension", *ONE),
              data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
     ]  # fmt: skip
 

@@ -66,6 +66,7 @@ GOOD: dict[str, list[str]] = {
         "tag web/documents -t char_length_v1 -t bytes_length_v1 --output there",
     ],
     "dedupe": [
+        *("dedupe --near web/documents", "dedupe --near web/documents --signatures signs"),
         "dedupe web/documents",
         "dedupe web/documents --by paragraphs --name copies",
         "dedupe web/documents --by substrings --length 20 --name passages",
@@ -73,7 +74,6 @@ GOOD: dict[str, list[str]] = {
         "dedupe web/documents --against web/documents",
     ],
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
-    "neardedupe": ["dedupe --near web/documents", "dedupe --near web/documents --signatures signs"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
@@ -89,7 +89,10 @@ GOOD: dict[str, list[str]] = {
         "tokens merge books.pbin all.bin",
         "tokens merge lines.jsonl more.jsonl all.jsonl",
     ],
-    "shuffle": ["tokens shuffle books.pbin mixed.ds", "tokens shuffle books.pbin 'mixed_{part}.pbin' --max-file-size 2kB --seed 3"],
+    "shuffle": [
+        "tokens shuffle books.pbin mixed.ds",
+        "tokens shuffle books.pbin 'mixed_{part}.pbin' --max-file-size 2kB --seed 3",
+    ],
     "split": [
         "tokens split books.pbin '{part}.pbin' --ratio 3,1",
         "tokens split lines.jsonl 'lines_{part}.jsonl' --chunks 3",
@@ -118,7 +121,10 @@ BAD: dict[str, list[str]] = {
         "prepare bad.jsonl",
         "prepare plain --split-parts train:x",
     ],
-    "prepare-media": ["edit prepare-media nowhere --media-by-extension", "edit prepare-media texts --media-by-extension"],
+    "prepare-media": [
+        "edit prepare-media nowhere --media-by-extension",
+        "edit prepare-media texts --media-by-extension",
+    ],
     "convert": [
         "convert nowhere x --to mds",
         "convert coco x --to nothing",
@@ -134,7 +140,12 @@ BAD: dict[str, list[str]] = {
         "edit reshard books.pbin x --max-shard-samples 2",
         "edit reshard lines.jsonl x --max-shard-size 1kB",
     ],
-    "append": ["edit append coco coco", "edit append plain more", "edit append coco nowhere", "edit append typed parts --prefix x/"],
+    "append": [
+        "edit append coco coco",
+        "edit append plain more",
+        "edit append coco nowhere",
+        "edit append typed parts --prefix x/",
+    ],
     "add-parts": [
         "edit add-parts coco few",
         "edit add-parts coco coco",
@@ -145,7 +156,11 @@ BAD: dict[str, list[str]] = {
     ],
     "delete": ["edit delete coco x --yes", "edit delete nowhere 000001 --yes", "edit delete more 000006 000007 --yes"],
     "repair": ["edit repair nowhere", "edit repair books.pbin", "edit repair wholly.jsonl"],
-    "extract": ["documents extract nowhere -o pages", "documents extract texts -o pages", "documents extract crawl -o pages --linearizer x"],
+    "extract": [
+        "documents extract nowhere -o pages",
+        "documents extract texts -o pages",
+        "documents extract crawl -o pages --linearizer x",
+    ],
     "tag": [
         "tag nowhere -t char_length_v1",
         "tag web/documents -t nothing_v1",
@@ -154,6 +169,10 @@ BAD: dict[str, list[str]] = {
         "tag noid/documents -t char_length_v1 --on-error skip",
     ],
     "dedupe": [
+        "dedupe --near nowhere",
+        "dedupe --near noid/documents",
+        "dedupe --near none/documents",
+        "dedupe --near web/documents --signatures texts",
         "dedupe nowhere",
         "dedupe docs.jsonl",
         "dedupe web/documents --ngram 3",
@@ -166,12 +185,6 @@ BAD: dict[str, list[str]] = {
         "documents decontaminate web/documents --against nowhere",
         "documents decontaminate noid/documents --against docs.jsonl",
         "documents decontaminate none/documents --against docs.jsonl",
-    ],
-    "neardedupe": [
-        "dedupe --near nowhere",
-        "dedupe --near noid/documents",
-        "dedupe --near none/documents",
-        "dedupe --near web/documents --signatures texts",
     ],
     "filter": [
         "filter nowhere.pbin short.pbin",
@@ -198,14 +211,24 @@ BAD: dict[str, list[str]] = {
         "tokens merge books.pbin lines.jsonl all.pbin",
         "tokens merge books.pbin all.pbin --max-tokens-per-file 5",
     ],
-    "shuffle": ["tokens shuffle nowhere.pbin x.pbin", "tokens shuffle books.pbin news.pbin", "tokens shuffle books.pbin x.txt"],
+    "shuffle": [
+        "tokens shuffle nowhere.pbin x.pbin",
+        "tokens shuffle books.pbin news.pbin",
+        "tokens shuffle books.pbin x.txt",
+    ],
     "split": [
         "tokens split nowhere.pbin '{part}.pbin' --chunks 2",
         "tokens split books.pbin x.pbin --chunks 2",
         "tokens split books.pbin '{part}.pbin'",
         "tokens split books.pbin '{part}.pbin' --plan nowhere.yaml",
     ],
-    "index": ["tokens index nowhere.jsonl", "tokens index bad.jsonl", "tokens index indexed.jsonl", "tokens index flat.bin", "tokens index tokenizer"],
+    "index": [
+        "tokens index nowhere.jsonl",
+        "tokens index bad.jsonl",
+        "tokens index indexed.jsonl",
+        "tokens index flat.bin",
+        "tokens index tokenizer",
+    ],
 }
 """Verb -> commands that fail."""
 

@@ -106,7 +106,9 @@ _DOCUMENTS = {
     "dedupe": Verb("dedupe {out}/documents", ("documents",)),
     "dedupe paragraphs": Verb("dedupe {out}/documents --by paragraphs --name p", ("documents",)),
     "dedupe substrings": Verb("dedupe {out}/documents --by substrings --length 20 --name s", ("documents",)),
-    "decontaminate": Verb("documents decontaminate {out}/documents --against {src}/documents --workers 1", ("documents",)),
+    "decontaminate": Verb(
+        "documents decontaminate {out}/documents --against {src}/documents --workers 1", ("documents",)
+    ),
     "neardedupe": Verb("dedupe --near {out}/documents", ("documents",)),
     "convert documents": Verb("convert {src}/documents {out}/d --to jsonl.zst"),
     "filter": Verb("filter {src}/x.jsonl {out}/f.jsonl --min-length 10"),
@@ -140,7 +142,8 @@ _TOKENS = {
 }
 OTHERS: dict[str, Verb] = {
     "dolma tag": Verb(
-        f"compat dolma tag --documents {{out}}/documents/* --taggers {TAGGER} --experiment a --processes 1", ("documents",)
+        f"compat dolma tag --documents {{out}}/documents/* --taggers {TAGGER} --experiment a --processes 1",
+        ("documents",),
     ),
     "dolma dedupe": Verb(
         "compat dolma dedupe --documents {out}/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
@@ -159,7 +162,8 @@ OTHERS: dict[str, Verb] = {
     ),
     "dolma reshard": Verb("compat dolma -c {conf}/r.yaml reshard", files={"{conf}/r.yaml": _RESHARD}),
     "energon prepare": Verb(
-        "compat energon prepare {out}/plain --non-interactive --split-ratio 8,2,0 --sample-type CrudeWebdataset", ("plain",)
+        "compat energon prepare {out}/plain --non-interactive --split-ratio 8,2,0 --sample-type CrudeWebdataset",
+        ("plain",),
     ),
     "energon prepare-media": Verb("compat energon prepare-media {out}/photos --media-by-extension", ("photos",)),
     "megatron preprocess_data": Verb(
@@ -167,25 +171,33 @@ OTHERS: dict[str, Verb] = {
         " --tokenizer-type HuggingFaceTokenizer --tokenizer-model {tok}"
     ),
     "megatron merge_datasets": Verb("compat megatron merge_datasets --input {src}/pairs --output-prefix {out}/m"),
-    "modalities create_raw_index": Verb("compat modalities data create_raw_index {src}/x.jsonl --index_path {out}/x.idx"),
+    "modalities create_raw_index": Verb(
+        "compat modalities data create_raw_index {src}/x.jsonl --index_path {out}/x.idx"
+    ),
     "modalities pack_encoded_data": Verb(
         "compat modalities data pack_encoded_data {conf}/p.yaml", files={"{conf}/p.yaml": _PACK}
     ),
-    "modalities merge_packed_data": Verb("compat modalities data merge_packed_data {src}/t.pbin {src}/u.pbin {out}/m.pbin"),
+    "modalities merge_packed_data": Verb(
+        "compat modalities data merge_packed_data {src}/t.pbin {src}/u.pbin {out}/m.pbin"
+    ),
     "modalities shuffle_tokenized_data": Verb(
-        "compat modalities data shuffle_tokenized_data --input_data_path {src}/t.pbin --output_data_path {out}/s.pbin --seed 1"
+        "compat modalities data shuffle_tokenized_data --input_data_path {src}/t.pbin --output_data_path {out}/s.pbin"
+        " --seed 1"
     ),
     "modalities shuffle_jsonl_data": Verb(
-        "compat modalities data shuffle_jsonl_data --input_data_path {src}/x.jsonl --output_data_path {out}/s.jsonl --seed 1"
+        "compat modalities data shuffle_jsonl_data --input_data_path {src}/x.jsonl --output_data_path {out}/s.jsonl"
+        " --seed 1"
     ),
     "modalities create_shuffled_dataset_chunk": Verb(
-        "compat modalities data create_shuffled_dataset_chunk --input_file_list_path {conf}/list --input_data_root_path {src}"
-        " --output_chunk_file_path {out}/c.pbin --chunk_id 0 --num_chunks 2 --global_seed 1",
+        "compat modalities data create_shuffled_dataset_chunk --input_file_list_path {conf}/list"
+        " --input_data_root_path {src} --output_chunk_file_path {out}/c.pbin"
+        " --chunk_id 0 --num_chunks 2 --global_seed 1",
         files={"{conf}/list": "t.pbin\nu.pbin\n"},
     ),
     "modalities create_shuffled_jsonl_chunk": Verb(
-        "compat modalities data create_shuffled_jsonl_chunk --input_file_list_path {conf}/list --input_data_root_path {src}"
-        " --output_chunk_file_path {out}/c.jsonl --chunk_id 0 --num_chunks 2 --global_seed 1",
+        "compat modalities data create_shuffled_jsonl_chunk --input_file_list_path {conf}/list"
+        " --input_data_root_path {src} --output_chunk_file_path {out}/c.jsonl"
+        " --chunk_id 0 --num_chunks 2 --global_seed 1",
         files={"{conf}/list": "x.jsonl\n"},
     ),
     "nanotron preprocess_data": Verb(
@@ -202,23 +214,26 @@ OTHERS: dict[str, Verb] = {
 """Commands of other tools."""
 VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **OTHERS}
 """By name."""
-_READS = "info check mount decode numbers trace bench serve", "info lint preview mount", "list", "plan"
+_READS = {
+    "": "check trace bench",
+    "edit": "mount",
+    "tokens": "decode numbers",
+    "compat energon": "info lint preview mount",
+    "compat dolma": "list",
+    "compat vla": "plan",
+}
 ELSEWHERE: dict[str, str] = {
-    **{
-        f"{tool} {verb}".strip(): "only reads"
-        for tool, verbs in zip(("", "energon", "dolma", "vla"), _READS, strict=True)
-        for verb in verbs.split()
-    },
+    **{f"{group} {verb}".strip(): "only reads" for group, verbs in _READS.items() for verb in verbs.split()},
     "demo": "writes sample data to a folder of this machine",
-    "forget": "writes its report to a folder of this machine; refuses a URL",
+    "documents forget": "writes its report to a folder of this machine; refuses a URL",
     "cache": "fills the cache of this machine",
-    "lengths": "fills the cache of this machine",
-    "delete": "is refused in an object store",
-    "energon checkpoint info": "only reads",
-    "energon checkpoint redist": "writes files of torch.save to a folder of this machine",
-    "megatron recipe": "needs the arguments of a run; writes one small file",
-    "modalities data prepare_instruction_tuning_data": "names its folder by the hash of a configuration with the place",
-    "nanotron preprocess_data hf": "writes as 'nanotron preprocess_data jsonl' does",
+    "tokens lengths": "fills the cache of this machine",
+    "edit delete": "is refused in an object store",
+    "compat energon checkpoint info": "only reads",
+    "compat energon checkpoint redist": "writes files of torch.save to a folder of this machine",
+    "compat megatron recipe": "needs the arguments of a run; writes one small file",
+    "compat modalities data prepare_instruction_tuning_data": "names its folder by a hash with the place in it",
+    "compat nanotron preprocess_data hf": "writes as 'nanotron preprocess_data jsonl' does",
 }
 """Verbs without a row, and why."""
 

@@ -22,8 +22,8 @@ JOBS = {
     "merge": "tokens merge a.pbin b.pbin a.pbin out/m.ds",
     "shuffle": "tokens shuffle a.pbin b.pbin out/s.pbin --seed 3",
     "shuffle many": "tokens shuffle a.pbin b.pbin out/s_{part}.ds --seed 3 --max-tokens-per-file 500000",
-    "merge many": "tokens merge a.pbin b.pbin out/{part:3}_m.ds --order datatrove --seed 1 --max-tokens-per-file 400000",
-    "shuffle by several processes": "tokens shuffle a.pbin b.pbin out/s.pbin --seed 3 --max-file-size 900kB --workers 2",
+    "merge many": "tokens merge a.pbin b.pbin out/{part:3}_m.ds --order datatrove --seed 1 --max-tokens-per-file 4e5",
+    "shuffle by processes": "tokens shuffle a.pbin b.pbin out/s.pbin --seed 3 --max-file-size 900kB --workers 2",
 }
 
 

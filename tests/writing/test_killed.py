@@ -276,9 +276,9 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
         "split_parts:\n  train: ['shards/{000000..000001}.tar']\n  val: [shards/000002.tar]\n"
         "exclude: [shards/000003.tar]\n"
     )
-    words = ["append", "start", "more", "--max-shard-samples", "10", "--workers", "1"]
+    words = ["edit", "append", "start", "more", "--max-shard-samples", "10", "--workers", "1"]
     words += [] if split is None else ["--split", split]
-    killed_once_listed(start, ["edit", "append", "d", *words[2:]])
+    killed_once_listed(start, ["edit", "append", "d", *words[3:]])
     assert len(fm.open(place / "d", split=split or "train")) == (30 if split else 60)
     if other == "append":
         fm.write(str(place / "again"), samples(5, 900))

@@ -1,4 +1,4 @@
-"""``feedmill documents stat``: counts and distributions of documents and attributes, or of what a recipe of robots trains on."""
+"""``feedmill documents stat``: counts and distributions of documents and attributes, or of the episodes of a recipe."""
 
 from __future__ import annotations
 

@@ -121,7 +121,9 @@ def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
     elif facts.fps is not None:
         out.append(Loss(f"the rate of {facts.fps:g} steps a second"))
     if by_name()[facts.kind].family == "episodes" and "companions" in wanted.keeps:
-        out.append(Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill compat vla windows' for lowdim.npz)"))
+        out.append(
+            Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill compat vla windows' for lowdim.npz)")
+        )
     return out
 
 

@@ -451,8 +451,8 @@ class Dataset(Hinted, Showable, ABC):
     def lengths_by(self, processor: Any, **options: Any) -> Dataset:
         """Return a view of this dataset whose samples have lengths: the tokens that a model's processor makes of them.
 
-        They are counted as `feedmill tokens lengths` does, and kept in its cache folder: text once, media by their sizes in
-        the index. Packing uses them.
+        They are counted as `feedmill tokens lengths` does, and kept in its cache folder: text once, media by their
+        sizes in the index. Packing uses them.
 
         Args:
             processor: folder of the checkpoint: its processor and its tokenizer.json.

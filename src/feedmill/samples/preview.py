@@ -104,7 +104,9 @@ def token_text(dataset: Dataset, sample: Any, span: tuple[int, int] | None = Non
         text = printable(provided("row_text")(dataset, sample, span))
     except FeedmillError as error:
         unknown = error.kind == "no-tokenizer"  # the error names an option that only 'decode' has
-        reason = "no manifest names the tokenizer; 'feedmill tokens decode --tokenizer' takes one" if unknown else str(error)
+        reason = (
+            "no manifest names the tokenizer; 'feedmill tokens decode --tokenizer' takes one" if unknown else str(error)
+        )
         return f"(not decoded: {reason})"
     rows = [row for line in text.splitlines() for row in wrap(line, MAX_WIDTH, replace_whitespace=False) or [""]]
     return cut("\n".join(rows), lines, MAX_WIDTH)

@@ -475,7 +475,7 @@ class Lengths(Processes, WithProgress):
     measure: Annotated[bool, Flag("Run the processor itself on each sample: slow, for processors without a rule.")] = (
         False
     )
-    check: Annotated[
+    check_samples: Annotated[
         int | None,
         Opt("N", "Compare N samples with the processor itself, extremes first; exit status 1 if any differs.", min=1),
     ] = None

@@ -1,8 +1,9 @@
 """View 6: clusters of duplicates, the words in which two members differ, and duplicates source by source.
 
-The clusters are those that verbs marked, or found here among the documents in memory if none did. ``dedupe --near`` writes
-the cluster of each document. ``dedupe`` writes what is marked, and not of what it is a duplicate, so the documents or
-paragraphs with the same text are a cluster. So are the documents with the same question of a benchmark, as
+The clusters are those that verbs marked, or found here among the documents in memory if none did. ``dedupe --near``
+writes the cluster of each document. Exact ``dedupe`` writes what is marked, and not of what it is a duplicate, so the
+documents or paragraphs with the same text are a cluster. So are the documents with the same question of a benchmark,
+as
 ``decontaminate`` writes them: the question is shown beside each of them.
 """
 

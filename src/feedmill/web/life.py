@@ -95,7 +95,8 @@ def life(thing: OpenItem, state: State) -> dict[str, Any]:
         "base": base,
         "held": [f"{made.file}:{made.row + 1}", *made.summary()],
         "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
-        "forget": f"feedmill documents forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch} --report FOLDER",
+        "forget": f"feedmill documents forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch}"
+        " --report FOLDER",
     }
 
 

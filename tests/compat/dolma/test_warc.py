@@ -1,4 +1,4 @@
-"""``feedmill compat dolma warc`` writes what Dolma 1.2.1 wrote for the same archive, and its function is there in Python."""
+"""``feedmill compat dolma warc`` writes what Dolma 1.2.1 wrote for the same archive; so does its function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill compat megatron preprocess_data`` and ``merge_datasets``: the original's bytes from the original's arguments.
+"""``feedmill compat megatron preprocess_data`` and ``merge_datasets``: the original's arguments and bytes.
 
 The golden files are what ``tools/preprocess_data.py`` and ``tools/merge_datasets.py`` of Megatron-LM wrote.
 """

@@ -156,7 +156,9 @@ def test_what_is_not_reproduced_is_refused_in_files_and_commands(name: str, valu
     with pytest.raises(ConfigError, match=rf"run\.yaml:\d+: .*{words}"):
         fm.Recipe.load("run.yaml")
     listed = [] if value is True else value if isinstance(value, list) else [value]
-    done = CliRunner().invoke(app, ["compat", "megatron", "recipe", *command(RUN), f"--{name.replace('_', '-')}", *listed])
+    done = CliRunner().invoke(
+        app, ["compat", "megatron", "recipe", *command(RUN), f"--{name.replace('_', '-')}", *listed]
+    )
     assert done.exit_code == 1
     assert words in done.output
 

@@ -40,7 +40,20 @@ def test_windows_of_lerobot_episodes(tmp_path: Path) -> None:
     pytest.importorskip("av")
     robot = foreign_datasets.lerobot_v3(tmp_path / "robot", [6, 4], "observation.images.top")
     shown = run(
-        "compat", "vla", "windows", robot, "--output", tmp_path / "w", "--past", 1, "--future", 2, "--image", -1, "--image", 0
+        "compat",
+        "vla",
+        "windows",
+        robot,
+        "--output",
+        tmp_path / "w",
+        "--past",
+        1,
+        "--future",
+        2,
+        "--image",
+        -1,
+        "--image",
+        0,
     )
     assert "10 samples of 2 episodes" in shown and "observation.images.top" in shown
     assert "11" not in run("compat", "vla", "manifest", tmp_path / "w", "--form", "documented")  # the same manifest
@@ -48,7 +61,9 @@ def test_windows_of_lerobot_episodes(tmp_path: Path) -> None:
     options = ("--overwrite", "--stride", 2, "--workers", 1, "--json")
     found = json.loads(run("compat", "vla", "windows", robot, "--output", tmp_path / "w", *options))
     assert (found["samples"], found["episodes"], found["shards"]) == (5, 2, 1)
-    assert "feedmill compat vla windows" in run("compat", "vla", "stats", robot, "--output", tmp_path / "s.json", status=1)
+    assert "feedmill compat vla windows" in run(
+        "compat", "vla", "stats", robot, "--output", tmp_path / "s.json", status=1
+    )
 
 
 def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> None:
@@ -58,15 +73,30 @@ def test_statistics_are_written_and_merged(robotics: Path, tmp_path: Path) -> No
     found = json.loads((robotics / "stats.json").read_text())
     assert set(found) == set(before)
     one = "robot__actual__grippers__left::panda_hand"
-    only = json.loads(run("compat", "vla", "stats", robotics, "--field", one, "--output", tmp_path / "s.json", "--json"))
+    only = json.loads(
+        run("compat", "vla", "stats", robotics, "--field", one, "--output", tmp_path / "s.json", "--json")
+    )
     assert [row["field"] for row in only["fields"]] == [one]
     run(
-        "compat", "vla", "merge-stats", robotics / "stats.json", ROOT / "robotics" / "stats.json", "--output", tmp_path / "m.json"
+        "compat",
+        "vla",
+        "merge-stats",
+        robotics / "stats.json",
+        ROOT / "robotics" / "stats.json",
+        "--output",
+        tmp_path / "m.json",
     )
     merged = json.loads((tmp_path / "m.json").read_text())
     assert merged[one]["count"] == [2 * count for count in before[one]["count"]]
     assert "is not in the statistics of all" in run(
-        "compat", "vla", "merge-stats", robotics / "stats.json", tmp_path / "s.json", "--output", tmp_path / "n.json", status=1
+        "compat",
+        "vla",
+        "merge-stats",
+        robotics / "stats.json",
+        tmp_path / "s.json",
+        "--output",
+        tmp_path / "n.json",
+        status=1,
     )
     assert "no field 'x'" in run("compat", "vla", "stats", robotics, "--field", "x", status=1)
     (tmp_path / "bad.json").write_text("[1]")
@@ -88,13 +118,15 @@ def test_a_plan_from_options_or_a_file(tmp_path: Path) -> None:
     found = json.loads(run("compat", "vla", "plan", tmp_path / "run.yaml", *words, "--json"))
     assert [window["samples"] for window in found["windows"]] == [[23, 9], [22, 10], [22, 10]]
     assert "note: " in run("compat", "vla", "plan", *words, "--data.dataset_weighting", "[1, 0]")
-    assert "must have the same length" in run("compat", "vla", "plan", *words, "--data.dataset_weighting", "[1]", status=1)
+    assert "must have the same length" in run(
+        "compat", "vla", "plan", *words, "--data.dataset_weighting", "[1]", status=1
+    )
 
 
 def test_a_manifest_that_lies_is_one_message(robotics: Path) -> None:
     text = (robotics / "manifest.jsonl").read_text().replace(": 6", ": 512")
     (robotics / "manifest.jsonl").write_text(text)
-    for words in (("info",), ("vla", "stats"), ("check",)):
+    for words in (("show",), ("compat", "vla", "stats"), ("check",)):
         shown = run(*words, robotics, status=1)
         assert "manifest.jsonl:1" in shown and "num_sequences is 512" in shown and "Traceback" not in shown
 

@@ -224,6 +224,13 @@ def test_statistics_without_clusters_of_values_name_the_key(robots: Path, tmp_pa
         del entry["tdigest_state"]
     (tmp_path / "old.json").write_text(json.dumps(entries))
     shown = feedmill(
-        "compat", "vla", "merge-stats", tmp_path / "old.json", robots / "stats.json", "--output", tmp_path / "m", status=1
+        "compat",
+        "vla",
+        "merge-stats",
+        tmp_path / "old.json",
+        robots / "stats.json",
+        "--output",
+        tmp_path / "m",
+        status=1,
     )
     assert "tdigest_state" in shown and "feedmill compat vla stats" in shown and "KeyError" not in shown

@@ -1,4 +1,4 @@
-"""``kill -9`` at any moment of ``feedmill documents extract``, and the same command again: the files of an undisturbed run."""
+"""``kill -9`` at any moment of ``feedmill documents extract``; the same command writes the undisturbed files."""
 
 from __future__ import annotations
 

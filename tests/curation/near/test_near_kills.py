@@ -108,7 +108,7 @@ def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int, full:
     assert int(done.stdout) > 20
 
 
-COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "neardedupe", "documents"]
+COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "dedupe", "--near", "documents"]
 ROOM = ["--memory", "6GB"]  # with less of it, and more workers, the folder would be divided into other files
 
 

@@ -108,7 +108,9 @@ def test_wrong_arguments_are_named(change: dict[str, Any], words: str) -> None:
 def test_the_command_line_of_a_run(folder: Path) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
     words += ["--bf16", "--num-layers", "2", "--data-path", *BLEND.split(), "--split", "969,20,11"]
-    result = CliRunner().invoke(app, ["compat", "megatron", "recipe", "--part", "valid", "--output", "valid.yaml", *words])
+    result = CliRunner().invoke(
+        app, ["compat", "megatron", "recipe", "--part", "valid", "--output", "valid.yaml", *words]
+    )
     assert result.exit_code == 0, result.output
     expected = fm.Recipe.parse(recipe({**RUN, "samples": [700, 30, 10]}, "valid")).plan().fingerprint
     assert fm.Recipe.load("valid.yaml").plan().fingerprint == expected

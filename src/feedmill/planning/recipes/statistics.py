@@ -300,7 +300,8 @@ def _known(recipe: Parsed, one: _Source, feature: str, summaries: dict[str, Summ
                 kind="bad-statistics",
                 fix=f"Run 'feedmill documents stat {recipe.file}'."
                 if folder
-                else "Write the recipe to a file and run 'feedmill documents stat FILE', or name a stats.json in 'statistics'.",
+                else "Write the recipe to a file and run 'feedmill documents stat FILE', or name a stats.json in"
+                " 'statistics'.",
             )
         summaries[key] = found
     return summaries[key]

@@ -103,10 +103,10 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _help() -> None:
-    typer.echo("Usage: feedmill compat dolma [--config FILE] [--exact] COMMAND [--OPTION VALUE ...]\n\nCommands:")
+    typer.echo("Usage: feedmill compat dolma [--config FILE] [--exact] COMMAND [--OPTION VALUE]\n\nCommands:")
     for name, command in COMMANDS.items():
         typer.echo(f"  {name:<8} {command.help}")
-    typer.echo("\n--exact keeps Dolma's known defects. 'feedmill compat dolma COMMAND --help' shows a command's options.")
+    typer.echo("\n--exact keeps Dolma's known defects.\nOptions of a command:  feedmill compat dolma COMMAND --help")
 
 
 def field(default: Any = MISSING, help: str | None = None, **extra: Any) -> Any:

@@ -20,5 +20,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     from feedmill.__main__ import main as app
 
-    sys.argv[1:1] = ["dolma"]
+    sys.argv[1:1] = ["compat", "dolma"]
     app()

@@ -1,4 +1,4 @@
-"""`info` and `preview` over a stand-in for an opened dataset; the real formats are tested in their own rooms."""
+"""`show` over a stand-in for an opened dataset; the real formats are tested in their own rooms."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_info_of_episodes(tmp_path: Path) -> None:
 
 def test_info_of_an_empty_data_set(opened: Any) -> None:
     opened(FakeDataset(0))
-    assert json.loads(run("show", "coco", "--json").stdout)["first_sample"] is None
+    assert json.loads(run("show", "coco", "--count", "0", "--json").stdout)["first_sample"] is None
 
 
 def test_preview_of_plain_samples(opened: Any) -> None:
@@ -142,7 +142,7 @@ def test_preview_of_typed_crude_and_jsonl_samples(opened: Any) -> None:
         opened(FakeDataset().opened_as(view=lambda raw, view=view: [view(s) for s in raw]))
         document = json.loads(run("show", "coco", "--json", "-n", "1").stdout)
         source = {"file": "s0.tar", "offset": 0, "length": 1024, "index": 0}
-        assert document["samples"] == [{"key": "0000", "source": source, "parts": parts}]
+        assert document["shown"] == [{"key": "0000", "source": source, "parts": parts}]
 
 
 def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: An
 
     opened(FakeDataset().opened_as(decode=failing))
     document = json.loads(run("show", "coco", "--json", "-n", "1").stdout)
-    parts = document["samples"][0]["parts"]
+    parts = document["shown"][0]["parts"]
     assert parts == {"jpg": "(not decoded: coco/s0.tar '0000.jpg' at byte 0: no image)", "json": "{}"}
 
 
