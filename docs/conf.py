@@ -62,6 +62,12 @@ def prepare(_: Sphinx, name: str, source: list[str]) -> None:
     source[0] = text
 
 
+def quote_patterns(_: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:  # noqa: ARG001
+    """Make patterns such as '**/*.gz' in a docstring literals: help texts have them in quotes."""
+    lines[:] = [re.sub(r"'([^'`]*\*[^'`]*)'", r"``\1``", line) for line in lines]
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", quote_patterns, priority=100)  # before napoleon
     app.add_lexer("output", TextLexer)
     app.connect("source-read", prepare)

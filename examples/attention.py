@@ -1,6 +1,6 @@
 """Inputs of attention kernels for packed rows: document masks, FlashAttention, FlexAttention, and context parallelism.
 
-All functions take a batch of a loader with ``collate=fm.Targets(document_ids=True, max_seqlen=True)`` and
+All functions take a batch of a loader with ``collate=fm.tokens.Targets(document_ids=True, max_seqlen=True)`` and
 ``output="torch"``. Copy what you need.
 """
 

@@ -104,14 +104,14 @@ def recipe(folder: Path, seq_len: int) -> dict[str, object]:
     }
 
 
-def one_by_one(model: GPT, plan: fm.PackedPlan, rows: list[int]) -> tuple[float, int]:
+def one_by_one(model: GPT, plan: fm.tokens.PackedPlan, rows: list[int]) -> tuple[float, int]:
     """Return the sum of losses and the number of targets of the documents in rows, each alone in its batch."""
     spans, placed = plan.locate_spans(rows)
-    targets = fm.Targets(document_ids=True)
+    targets = fm.tokens.Targets(document_ids=True)
     total, count = 0.0, 0
     for source, index, start, length in zip(placed.source, placed.index, spans.start, spans.length, strict=True):
         dataset = plan.sources[source]
-        assert isinstance(dataset, fm.TokenDataset)
+        assert isinstance(dataset, fm.tokens.TokenDataset)
         asked = (np.array([index]), np.array([start]), np.array([length]))
         tokens, mask = dataset.read_tokens(*asked)[0], dataset.read_loss(*asked)[0]
         if length < 2:
@@ -124,10 +124,10 @@ def one_by_one(model: GPT, plan: fm.PackedPlan, rows: list[int]) -> tuple[float,
     return total, count
 
 
-def compare(model: GPT, plan: fm.PackedPlan, rows: list[int]) -> tuple[float, float]:
+def compare(model: GPT, plan: fm.tokens.PackedPlan, rows: list[int]) -> tuple[float, float]:
     """Return the mean loss of packed rows, and that of the same documents one by one."""
     with torch.no_grad():
-        batch = fm.Targets(document_ids=True)(plan.read(rows))
+        batch = fm.tokens.Targets(document_ids=True)(plan.read(rows))
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in batch.items()}
         packed = float(model(tensors).double().sum() / (tensors["targets"] != -100).sum())
     total, count = one_by_one(model, plan, rows)
@@ -143,7 +143,7 @@ def train(
     torch.manual_seed(0)
     make_data(folder, documents, seq_len)
     plan = fm.Recipe.parse(recipe(folder, seq_len)).plan()
-    assert isinstance(plan, fm.PackedPlan)
+    assert isinstance(plan, fm.tokens.PackedPlan)
     model = GPT(seq_len, size, layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     held = list(range(steps * batch_size, steps * batch_size + 4))  # rows that no step below sees

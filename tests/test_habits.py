@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+import traceback
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,8 +63,8 @@ def test_a_loader_has_rank_and_world_size_and_no_set_epoch(lines: Path) -> None:
 def test_a_hint_names_only_what_exists(lines: Path) -> None:
     dataset = fm.open(lines)
     for hint in [*fm._HINTS.values(), *habits.HINTS.values(), *checks.HINTS.values()]:
-        for name in re.findall(r"fm\.(\w+)", hint):
-            assert hasattr(fm, name), hint
+        for name in re.findall(r"fm\.(\w+(?:\.\w+)*)", hint):
+            assert resolve_name(f"feedmill:{name}"), hint
         for name in re.findall(r"dataset\.(\w+)", hint):
             assert hasattr(dataset, name), hint
         for name in re.findall(r"loader\.(\w+)", hint):
@@ -86,12 +88,12 @@ def test_an_error_inside_a_property_is_not_hidden_by_the_hints() -> None:
         _ = Broken().shown  # type: ignore[attr-defined]
 
 
-class Typed(fm.CaptioningSample):
+class Typed(fm.samples.CaptioningSample):
     """A user's own type."""
 
 
-def typed(**fields: Any) -> fm.CaptioningSample:
-    return fm.CaptioningSample(__key__="000", __restore_key__=("Webdataset", 1), **fields)
+def typed(**fields: Any) -> fm.samples.CaptioningSample:
+    return fm.samples.CaptioningSample(__key__="000", __restore_key__=("Webdataset", 1), **fields)
 
 
 def test_a_sample_is_shown_in_one_line_without_its_pixels() -> None:
@@ -114,10 +116,121 @@ def test_default_collate_names_what_makes_batches_of_samples(tmp_path: Path) -> 
         (tmp_path / f"{number}.txt").write_text("a cat")
     fm.import_data(tmp_path, tmp_path / "out")
     dataset = fm.open(tmp_path / "out")
-    assert type(dataset[0]) is fm.CaptioningSample
+    assert type(dataset[0]) is fm.samples.CaptioningSample
     for workers in (0, 1):
         with raises(TypeError, r"no batch of a CaptioningSample: use .*to_torch\(\).*as_dataset\(\)"):
             next(iter(data.DataLoader(dataset, batch_size=2, num_workers=workers)))
     batch = next(iter(data.DataLoader(dataset, batch_size=2, collate_fn=list)))
     assert [sample.caption for sample in batch] == ["a cat"] * 2
     assert len(next(iter(data.DataLoader(dataset.to_torch(), batch_size=2)))["caption"]) == 2
+
+
+GUESSES: list[tuple[str, str | None]] = [
+    # open and look
+    ("fm.load_dataset('cards')", r"Use fm.open\(path\)"),
+    ("fm.read_parquet('cards')", "detects the format"),
+    ("fm.open('cards', streaming=True)", "read in place"),
+    ("fm.describe('cards')", r"fm.info\(path\)"),
+    ("fm.visualize('cards')", r"fm.show\(path\)"),
+    ("len(ds), ds[0], ds[-1].caption, ds[:3], ds[[0, 2]], ds[np.array([3])]", None),
+    ("[sample.caption for sample in ds]", None),
+    ("ds['train']", r"fm.open\(path, split='train'\)"),
+    ("ds['caption']", r"dataset.to_arrow\(\['caption'\]\)"),
+    ("ds[0]['caption']", "sample.image, sample.caption"),
+    ("ds[0].text", "its fields are image, caption"),
+    ("rows[0]['text']", r"sample\['json'\]\['text'\]"),
+    ("ds.head()", r"dataset\[:n\]"),
+    ("ds.take(3)", r"dataset\[:n\]"),
+    ("ds.shuffle(seed=1)", "fm.Plan.over"),
+    ("ds.column_names", "to_arrow"),
+    ("ds.features", "to_arrow"),
+    ("ds.train_test_split(0.1)", r"dataset.select\(indices\)"),
+    ("ds.with_format('torch')", "output='torch'"),
+    ("ds.map(lambda sample: {'n': len(sample.caption)})[0]", None),
+    ("len(rows.filter(lambda sample: sample['json']['n'] > 1))", None),
+    ("ds.to_arrow(['caption']).num_rows", None),
+    ("ds + ds", "fm.Plan.over"),
+    # load
+    ("next(iter(DataLoader(ds, batch_size=4)))", "to_torch"),
+    ("next(iter(DataLoader(ds.to_torch(), batch_size=4)))", None),
+    ("fm.DataLoader(ds, 4)", "fm.Loader"),
+    ("next(iter(fm.Loader(ds, batch_size=4)))['caption']", None),
+    ("next(iter(fm.Loader('cards', 4)))['image'].shape", None),
+    ("fm.Loader(ds, 4, shuffle=True)", "the plan decides the order"),
+    ("fm.Loader(ds, 4, num_workers=2)", "'workers'"),
+    ("len(fm.Loader(ds, 4, epochs=1))", None),
+    ("len(fm.Loader(ds, 4))", "epochs=1"),
+    ("fm.Loader(ds, 4).set_epoch(1)", "order of its own"),
+    ("fm.Loader(ds, 4).rank", None),
+    ("next(iter(fm.Loader({'source': {'path': 'qa.jsonl'}, 'epochs': 1}, 4)))", None),
+    ("fm.Loader({'cards': 0.7, 'qa.jsonl': 0.3}, 4)", "'blend'"),
+    ("fm.Loader([ds, ds], 4)", "fm.Plan.over"),
+    # mix
+    ("fm.Recipe({'source': {'path': 'qa.jsonl'}})", "fm.Recipe.parse"),
+    ("fm.Recipe.load({'source': {'path': 'qa.jsonl'}}).plan()", None),
+    ("fm.Recipe.load({'datasets': [{'path': 'qa.jsonl', 'weight': 1}]})", "'blend'"),
+    ("fm.Recipe.load({'source': {'path': 'qa.jsonl'}, 'pack': {'seq_len': 8, 'epochs': 1}})", "top of the recipe"),
+    ("fm.interleave_datasets([ds, ds])", "fm.Plan.over"),
+    ("fm.pack(ds, 1024)", "'pack' in a recipe"),
+    # write
+    ("fm.save(ds, 'out')", r"fm.write\(path, samples\)"),
+    ("fm.write(ds, 'out')", "the path comes first"),
+    ("fm.filter(ds, len)", r"dataset.filter\(function\)"),
+    ("fm.filter({'stream': {'documents': ['x']}})", "'streams'"),
+    ("fm.convert(ds, 'out', 'mds')", "pass 'cards'"),
+    ("fm.tokenize('qa.jsonl')", r"tokenize\(inputs, output, tokenizer, ...\)"),
+    ("fm.merge(['a.pbin'], 'b.pbin')", "fm.tokens.merge"),
+]
+"""What a notebook user tries first, and the words of the error; None where it works."""
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from PIL import Image
+
+    root = tmp_path_factory.mktemp("notebook")
+    (root / "photos").mkdir()
+    for number in range(8):
+        Image.new("RGB", (8, 8)).save(root / f"photos/{number}.png")
+        (root / f"photos/{number}.txt").write_text("a cat")
+    fm.import_data(root / "photos", root / "cards", progress=False)
+    (root / "qa.jsonl").write_text("".join(f'{{"text": "line {n}", "n": {n}}}\n' for n in range(8)))
+    return root
+
+
+@pytest.mark.parametrize(("guess", "words"), GUESSES)
+def test_a_first_guess_in_a_notebook(
+    guess: str, words: str | None, notebook: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(notebook)
+    names = {"fm": fm, "np": np, "ds": fm.open("cards"), "rows": fm.open("qa.jsonl")}
+    if "DataLoader(ds" in guess and "fm." not in guess:
+        names["DataLoader"] = pytest.importorskip("torch.utils.data").DataLoader
+    if words is None:
+        eval(guess, names)
+        return
+    with pytest.raises((AttributeError, TypeError, fm.FeedmillError), match=words) as caught:
+        eval(guess, names)
+    assert "self" not in str(caught.value)
+
+
+def test_an_error_in_a_function_of_the_user_shows_the_frames_of_the_user(notebook: Path) -> None:
+    dataset = fm.open(notebook / "cards")
+
+    def broken(sample: Any) -> Any:
+        return sample.captoin
+
+    calls = [
+        lambda: dataset.map(broken)[0],
+        lambda: list(dataset.map(broken)),
+        lambda: dataset.filter(broken, progress=False),
+        lambda: dataset.to_torch(broken)[0],
+        lambda: next(iter(fm.Loader(dataset, 4, rank=0, world_size=1, transform=broken))),
+    ]
+    for call in calls:
+        with pytest.raises(fm.DataError, match="no attribute 'captoin': its fields are image, caption") as caught:
+            call()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "return sample.captoin" in shown
+        own = [line for line in shown.splitlines() if "/src/feedmill/" in line]
+        assert len(own) <= 3 and len(shown.splitlines()) < 30, shown

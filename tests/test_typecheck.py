@@ -22,7 +22,7 @@ class Task(fm.TaskEncoder):
         return widths
 
 loader = fm.Loader(plan, 8, workers="auto", output="numpy", task_encoder=Task())
-loader = fm.Loader(fm.PackedPlan(plan, fm.Packing(seq_len=16)), 8)
+loader = fm.Loader(fm.tokens.PackedPlan(plan, fm.tokens.Packing(seq_len=16)), 8)
 ```
 """
 BAD = """
@@ -39,6 +39,38 @@ fm.Loader(7, 8)
 """
 
 
+TYPED = """
+```python
+import feedmill as fm
+
+ds = fm.open("coco")
+ds[0].raw("jpg").decode().nothing
+ds[0].caption.anything + ds[0]["jpg"]
+typed: fm.Dataset[fm.samples.CaptioningSample] = fm.open("coco")
+typed[0].captoin
+typed[:2][0].caption.nothing
+[sample.nothing for sample in typed.select([0])]
+typed.map(lambda sample: sample.caption)[0].nothing
+for batch in fm.Loader("recipe.yaml", 8, transform=lambda sample: sample.image):
+    batch.keys().nothing
+    batch["image"].shape, batch.shape
+for batch in fm.Loader(ds, 8, output="samples"):
+    batch[0].raw("jpg").nothing
+def train(loader: fm.Loader) -> None: ...
+def together(samples: list[fm.samples.CaptioningSample]) -> str:
+    return samples[0].caption
+for batch in fm.Loader(typed, 8, collate=together, workers=2):
+    batch.nothing
+train(fm.Loader(typed, 8, collate=together if ds else None))
+together([ds[0]]).nothing
+fm.load_dataset("coco")
+fm.tokens.merged(["a.pbin"], "b.pbin")
+fm.Loader(ds, 8, num_workers=2)
+```
+"""
+"""Lines that a checker accepts without an error, and those with ``nothing`` or a misspelt name."""
+
+
 def test_lines_are_where_the_page_has_them() -> None:
     lines = module(BAD).splitlines()
     assert lines[2:4] == ["import feedmill as fm", "fm.Loader(7, 8)"]
@@ -52,21 +84,21 @@ MISSPELT = {
     "fm.Loader(plan, 8, deal={})": "contiguous",
     "fm.Loader(plan, 8, remainder={})": "uneven",
     'fm.Plan.over(["a"], shuffle={})': "block",
-    "fm.Packing(16, method={})": "concat",
-    "fm.Packing(16, last={})": "keep",
-    "fm.Packing(16, long={})": "truncate",
+    "fm.tokens.Packing(16, method={})": "concat",
+    "fm.tokens.Packing(16, last={})": "keep",
+    "fm.tokens.Packing(16, long={})": "truncate",
     'fm.bench("r.yaml", 8, output={})': "torch",
     'fm.import_data("a", "b", type={})': "captioning",
     'fm.import_data("a", "b", compression={})': "zst",
     'fm.prepare("a", on_error={})': "skip",
     'fm.tag(["a"], ["char_length_v1"], on_error={})': "skip",
-    'fm.stat(["a"], on_error={})': "skip",
+    'fm.documents.stat(["a"], on_error={})': "skip",
     'fm.convert("a", "b", to="jsonl", on_error={})': "skip",
-    'fm.delete("a", ["k"], on_error={})': "skip",
-    'fm.index("a", on_error={})': "skip",
+    'fm.edit.delete("a", ["k"], on_error={})': "skip",
+    'fm.tokens.index("a", on_error={})': "skip",
     'fm.dedupe(["a"], {})': "paragraphs",
     'fm.dedupe(["a"], keep={})': "longest",
-    'fm.extract(["a"], "b", linearizer={})': "trafilatura",
+    'fm.documents.extract(["a"], "b", linearizer={})': "trafilatura",
 }
 """Calls with an option of which only some words are valid, and one of them."""
 
@@ -79,7 +111,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     right = [call.format(repr(word)) for call, word in MISSPELT.items()]
     wrong = [call.format(repr(word[:-1])) for call, word in MISSPELT.items()]
     calls = {n: "\n".join([*begin, *rows, "```"]) for n, rows in (("right.md", right), ("wrong.md", wrong))}
-    pages = {"good.md": GOOD, "bad.md": BAD, **calls}
+    pages = {"good.md": GOOD, "bad.md": BAD, "typed.md": TYPED, **calls}
     found = check(pages, tmp_path_factory.mktemp("pages"))
     return {page: [error for error in found if error.startswith(f"{page}:")] for page in pages}
 
@@ -97,3 +129,10 @@ def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(errors: dict[str,
     assert not errors["right.md"]
     expected = {f"wrong.md:{number}" for number in range(4, 4 + len(MISSPELT))}
     assert {error.split(": ")[0] for error in errors["wrong.md"]} == expected, errors
+
+
+@pytest.mark.xdist_group("pyright")
+def test_samples_and_batches_have_types(errors: dict[str, list[str]]) -> None:
+    misspelt = ("nothing", "load_dataset", "captoin", "merged(", "num_workers")
+    wrong = [n for n, line in enumerate(TYPED.splitlines(), 1) if any(word in line for word in misspelt)]
+    assert sorted({int(error.split(":")[1]) for error in errors["typed.md"]}) == wrong, errors["typed.md"]

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "feedmill"
 TABLES = {"feedmill.cli.verbs"}
 """Tables of modules by name, of which one is imported when its verb runs: its names are no imports."""
+LENDING = {"feedmill.documents"}
+"""Rooms that have names of higher rooms for users, as ``fm.documents.extract``: for type checkers, and when called."""
 _NAMED = re.compile(r"feedmill(\.[a-z_0-9]+)+$")
 
 
@@ -123,7 +125,12 @@ def arrows_up() -> list[tuple[str, str]]:
         room = ([*name.split("."), ""])[1]
         for other in sorted(wanted):
             theirs = ([*other.split("."), ""])[1]
-            allowed = room == theirs or (room, theirs) == ("compat", "cli") or not {room, theirs} <= level.keys()
+            allowed = (
+                name in LENDING
+                or room == theirs
+                or (room, theirs) == ("compat", "cli")
+                or not {room, theirs} <= level.keys()
+            )
             if not allowed and level[theirs] >= level[room]:
                 found.append((name, other))
     return found
@@ -160,6 +167,7 @@ def verbs() -> dict[str, tuple[int, int]]:
     from feedmill.cli.verbs import VERBS, function_of
 
     found = {}
+    faces = (fm, fm.documents, fm.tokens, fm.edit)
     for name, verb in VERBS.items():
         module = __import__(verb.module, fromlist=["app"])
         if hasattr(module, "app"):
@@ -167,7 +175,8 @@ def verbs() -> dict[str, tuple[int, int]]:
         app = new_app()
         app.command(name)(getattr(module, function_of(name)))
         options = [each for each in typer.main.get_command(app).params if each.param_type_name == "option"]
-        function = getattr(fm, {"import": "import_data"}.get(name, name.replace("-", "_")), None)
+        word = {"import": "import_data"}.get(name, name.split()[-1].replace("-", "_"))
+        function = next((getattr(each, word) for each in faces if hasattr(each, word)), None)
         found[name] = (len(inspect.signature(function).parameters) if callable(function) else 0, len(options))
     return found
 

@@ -725,8 +725,8 @@ def whole(name: str, count: int, seed: int, pixels: bool) -> int:
                 yield {"__key__": f"{number:06d}", "txt": text.encode(), **files}
 
         fm.write(str(Path(place, "data")), samples(), progress=False)
-        fm.prepare_media(str(Path(place, "data")), MediaFilter.parse(extension=True), progress=False)
-        report = fm.lengths(
+        fm.edit.prepare_media(str(Path(place, "data")), MediaFilter.parse(extension=True), progress=False)
+        report = fm.tokens.lengths(
             Path(place, "data"),
             processor=checkpoint,
             text="txt",

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 def schemas() -> dict[Path, str]:
     """Return each schema's path and what it must contain."""
-    found = {"recipe": fm.Recipe.json_schema(), "filter": fm.FilterConfig.json_schema()}
+    found = {"recipe": fm.Recipe.json_schema(), "filter": fm.documents.FilterConfig.json_schema()}
     return {HERE / f"{name}.json": json.dumps(schema, indent=1) + "\n" for name, schema in found.items()}
 
 

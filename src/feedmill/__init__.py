@@ -24,7 +24,7 @@ register(
         "mapped": "feedmill.samples.views.mapped",
         "filtered": "feedmill.samples.views.filtered",
         "selected": "feedmill.samples.views.selected",
-        "lengths_by": "feedmill.tokens.lengths.lengths_by",
+        "lengths_by": "feedmill.tokens.verbs.lengths.lengths_by",
         "to_arrow": "feedmill.samples.frames.to_arrow",
         "to_polars": "feedmill.samples.frames.to_polars",
         "to_pandas": "feedmill.samples.frames.to_pandas",
@@ -39,114 +39,69 @@ register(
 )
 
 _HOME = {
-    "AVDecoder": "samples.avdecoder",
-    "CaptioningSample": "samples.types",
-    "CheckReport": "indexing.report",
     "Checkpoint": "loading.checkpoint",
     "ConfigError": "errors",
-    "Cooker": "loading.cooking",
     "DataError": "errors",
     "Dataset": "formats.base",
-    "Decoder": "samples.decode",
     "FeedmillError": "errors",
-    "FillInMiddle": "samples.fim",
-    "FilterConfig": "curation.mix.config",
-    "ImageClassificationSample": "samples.types",
-    "ImageSample": "samples.types",
-    "ImportReport": "importing.report",
-    "InterleavedSample": "samples.types",
     "Loader": "loading.loader",
-    "LossMask": "samples.targets",
     "MissingExtra": "errors",
-    "MultiChoiceVQASample": "samples.types",
     "NotFound": "errors",
-    "OCRSample": "samples.types",
-    "PackedPlan": "planning.packing.packed",
-    "Packing": "planning.packing.options",
     "PartEngine": "jobs.parts",
     "Plan": "planning.plan",
-    "PlanDataset": "loading.adapters.mapped",
-    "PrepareReport": "indexing.report",
     "RayEngine": "jobs.ray_engine",
     "Recipe": "planning.recipes.recipe",
-    "RepairReport": "indexing.repair",
     "Sample": "formats.sample",
-    "SampleRow": "samples.rows",
-    "SimilarityInterleavedSample": "samples.types",
     "SkipSample": "loading.failures",
-    "Source": "formats.sample",
     "StorageError": "errors",
     "Store": "storage.base",
-    "Substitute": "loading.failures",
-    "Targets": "samples.targets",
     "TaskEncoder": "loading.encoder",
-    "Telemetry": "loading.metrics",
-    "TextSample": "samples.types",
-    "TokenDataset": "formats.tokens.base",
-    "TokenizeTransform": "tokens.transform",
     "TrustError": "errors",
-    "TypedSample": "samples.types",
-    "VQAOCRSample": "samples.types",
-    "VQASample": "samples.types",
-    "VidQASample": "samples.types",
-    "WindowDataset": "formats.tokens.windows",
     "Workers": "loading.workers",
     "Writer": "writing.write",
-    "add_parts": "writing.add_parts",
-    "append": "writing.append",
     "bench": "loading.bench",
     "cache": "loading.caching",
     "check": "indexing.check",
-    "collate_rows": "tokens.collaterows",
     "convert": "converting.convert",
-    "decode": "tokens.decode",
-    "decontaminate": "curation.decontaminate.job",
     "dedupe": "curation.dedupe.dedupe",
-    "delete": "writing.delete",
-    "extract": "curation.extract.extract",
     "filter": "filtering",
-    "forget": "tracing.forget",
     "import_data": "importing.import_data",
-    "index": "tokens.index",
     "info": "converting.info",
-    "lengths": "tokens.lengths",
-    "merge": "tokens.merge",
-    "mount": "mounting.mount",
-    "numbers": "tokens.numbers",
     "open": "samples.open",
     "open_store": "storage",
     "plan": "planning.overview",
     "prepare": "indexing.prepare",
-    "prepare_media": "indexing.prepare_media",
     "preview": "samples.preview",
-    "repair": "indexing.repair",
     "report": "web.report",
-    "reshard": "writing.reshard",
     "run": "pipelines.run",
     "serve": "web.serve",
     "show": "web.notebook",
-    "shuffle": "tokens.shuffle",
-    "split": "tokens.split",
-    "stat": "curation.stat",
     "tag": "curation.tag",
-    "tokenize": "tokens.tokenize",
+    "tokenize": "tokens.verbs.tokenize",
     "trace": "tracing.trace",
-    "with_targets": "samples.targets",
     "write": "writing.write",
     "writer": "writing.write",
 }
+_GROUPS = ("documents", "edit", "loading", "reports", "samples", "tokens")
+"""Packages and modules with further public names, which are imported like these."""
+
 _HINTS = {
     **dict.fromkeys(("load_dataset", "load", "read", "load_from_disk", "IterableDataset"), "Use fm.open(path)."),
+    **dict.fromkeys(
+        ("read_parquet", "read_csv", "read_json", "read_table", "from_pandas", "WebDataset", "StreamingDataset"),
+        "Use fm.open(path), which detects the format.",
+    ),
     **dict.fromkeys(
         ("DataLoader", "StatefulDataLoader", "dataloader", "get_loader"), "Use fm.Loader(plan, batch_size)."
     ),
     **dict.fromkeys(
-        ("interleave", "interleave_datasets", "blend", "Blend", "mixture", "concat", "concatenate_datasets"),
+        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "mixture", "concat", "concatenate_datasets"),
         "Use fm.Plan.over(datasets, weights), or 'blend' or 'concat' in a recipe: fm.Recipe.load(file).plan().",
     ),
     **dict.fromkeys(("ConcatDataset", "ChainDataset"), "Use fm.Plan.over(datasets), or 'concat' in a recipe."),
     **dict.fromkeys(
-        ("pack", "Pack", "packing"), "Use 'pack' in a recipe, or fm.PackedPlan(plan, fm.Packing(seq_len=...))."
+        ("pack", "Pack", "packing"),
+        "Use 'pack' in a recipe, or fm.tokens.PackedPlan(plan, fm.tokens.Packing(seq_len=...)).",
     ),
     **dict.fromkeys(
         ("random_split", "train_test_split", "Subset"), "Use 'subset' in a recipe, or dataset.select(indices)."
@@ -156,205 +111,139 @@ _HINTS = {
     ),
     **dict.fromkeys(("collate", "default_collate"), "It is an argument: fm.Loader(..., collate=function)."),
     **dict.fromkeys(
-        ("ShardWriter", "TarWriter", "MDSWriter", "save"), "Use fm.write(samples, path), or fm.writer(path)."
+        ("ShardWriter", "TarWriter", "MDSWriter", "save"), "Use fm.write(path, samples), or fm.writer(path)."
     ),
     **dict.fromkeys(("import_", "ingest", "from_files"), "Use fm.import_data(sources, output)."),
     **dict.fromkeys(("compose", "map", "Compose"), "Use fm.Loader(..., transform=function), or dataset.map(function)."),
+    **dict.fromkeys(
+        ("to_webdataset", "to_parquet", "to_jsonl", "to_mds", "export"), "Use fm.convert(path, output, to=format)."
+    ),
+    **dict.fromkeys(("head", "sample", "take"), "Use fm.open(path)[:5], or fm.preview(path)."),
+    **dict.fromkeys(("describe", "stats", "statistics", "summary"), "Use fm.info(path), or fm.documents.stat(paths)."),
+    **dict.fromkeys(("view", "browse", "visualize", "display", "plot"), "Use fm.show(path), or fm.serve(paths)."),
+    **dict.fromkeys(
+        ("seed", "set_seed", "manual_seed", "seed_everything"),
+        "The order and the transforms depend on the seed of the plan alone: fm.Plan.over(dataset, seed=...).",
+    ),
+    **dict.fromkeys(("validate", "verify", "lint"), "Use fm.check(path)."),
+    **dict.fromkeys(("deduplicate", "dedup", "minhash"), "Use fm.dedupe(documents)."),
+    "version": "It is fm.__version__.",
     "Tokenizer": "Use fm.tokenize(inputs, output, tokenizer=...).",
-    "mount_dataset": "Use fm.mount(path, folder).",
+    "mount_dataset": "Use fm.edit.mount(path, folder).",
 }
 """Names that people look for, and what to use."""
 
 if TYPE_CHECKING:
+    from feedmill import documents, edit, loading, reports, samples, tokens
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
-    from feedmill.curation.decontaminate.job import decontaminate
     from feedmill.curation.dedupe.dedupe import dedupe
-    from feedmill.curation.extract.extract import extract
-    from feedmill.curation.mix.config import FilterConfig
-    from feedmill.curation.stat import stat
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.filtering import filter
     from feedmill.formats.base import Dataset
-    from feedmill.formats.sample import Sample, Source
-    from feedmill.formats.tokens.base import TokenDataset
-    from feedmill.formats.tokens.windows import WindowDataset
+    from feedmill.formats.sample import Sample
     from feedmill.importing.import_data import import_data
-    from feedmill.importing.report import ImportReport
     from feedmill.indexing.check import check
     from feedmill.indexing.prepare import prepare
-    from feedmill.indexing.prepare_media import prepare_media
-    from feedmill.indexing.repair import RepairReport, repair
-    from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.jobs.parts import PartEngine
     from feedmill.jobs.ray_engine import RayEngine
-    from feedmill.loading.adapters.mapped import PlanDataset
     from feedmill.loading.bench import bench
     from feedmill.loading.caching import cache
     from feedmill.loading.checkpoint import Checkpoint
-    from feedmill.loading.cooking import Cooker
     from feedmill.loading.encoder import TaskEncoder
-    from feedmill.loading.failures import SkipSample, Substitute
+    from feedmill.loading.failures import SkipSample
     from feedmill.loading.loader import Loader
-    from feedmill.loading.metrics import Telemetry
     from feedmill.loading.workers import Workers
-    from feedmill.mounting.mount import mount
     from feedmill.pipelines.run import run
     from feedmill.planning.overview import plan
-    from feedmill.planning.packing.options import Packing
-    from feedmill.planning.packing.packed import PackedPlan
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
-    from feedmill.samples.avdecoder import AVDecoder
-    from feedmill.samples.decode import Decoder
-    from feedmill.samples.fim import FillInMiddle
     from feedmill.samples.open import open
     from feedmill.samples.preview import preview
-    from feedmill.samples.rows import SampleRow
-    from feedmill.samples.targets import LossMask, Targets, with_targets
-    from feedmill.samples.types import (
-        CaptioningSample,
-        ImageClassificationSample,
-        ImageSample,
-        InterleavedSample,
-        MultiChoiceVQASample,
-        OCRSample,
-        SimilarityInterleavedSample,
-        TextSample,
-        TypedSample,
-        VidQASample,
-        VQAOCRSample,
-        VQASample,
-    )
     from feedmill.storage import open_store
     from feedmill.storage.base import Store
-    from feedmill.tokens.collaterows import collate_rows
-    from feedmill.tokens.decode import decode
-    from feedmill.tokens.index import index
-    from feedmill.tokens.lengths import lengths
-    from feedmill.tokens.merge import merge
-    from feedmill.tokens.numbers import numbers
-    from feedmill.tokens.shuffle import shuffle
-    from feedmill.tokens.split import split
-    from feedmill.tokens.tokenize import tokenize
-    from feedmill.tokens.transform import TokenizeTransform
-    from feedmill.tracing.forget import forget
+    from feedmill.tokens.verbs.tokenize import tokenize
     from feedmill.tracing.trace import trace
     from feedmill.web.notebook import show
     from feedmill.web.report import report
     from feedmill.web.serve import serve
-    from feedmill.writing.add_parts import add_parts
-    from feedmill.writing.append import append
-    from feedmill.writing.delete import delete
-    from feedmill.writing.reshard import reshard
     from feedmill.writing.write import Writer, write, writer
 
 __all__ = [
-    "AVDecoder",
-    "CaptioningSample",
-    "CheckReport",
     "Checkpoint",
     "ConfigError",
-    "Cooker",
     "DataError",
     "Dataset",
-    "Decoder",
     "FeedmillError",
-    "FillInMiddle",
-    "FilterConfig",
-    "ImageClassificationSample",
-    "ImageSample",
-    "ImportReport",
-    "InterleavedSample",
     "Loader",
-    "LossMask",
     "MissingExtra",
-    "MultiChoiceVQASample",
     "NotFound",
-    "OCRSample",
-    "PackedPlan",
-    "Packing",
     "PartEngine",
     "Plan",
-    "PlanDataset",
-    "PrepareReport",
     "RayEngine",
     "Recipe",
-    "RepairReport",
     "Sample",
-    "SampleRow",
-    "SimilarityInterleavedSample",
     "SkipSample",
-    "Source",
     "StorageError",
     "Store",
-    "Substitute",
-    "Targets",
     "TaskEncoder",
-    "Telemetry",
-    "TextSample",
-    "TokenDataset",
-    "TokenizeTransform",
     "TrustError",
-    "TypedSample",
-    "VQAOCRSample",
-    "VQASample",
-    "VidQASample",
-    "WindowDataset",
     "Workers",
     "Writer",
-    "add_parts",
-    "append",
     "bench",
     "cache",
     "check",
-    "collate_rows",
     "convert",
-    "decode",
-    "decontaminate",
     "dedupe",
-    "delete",
-    "extract",
+    "documents",
+    "edit",
     "filter",
-    "forget",
     "import_data",
-    "index",
     "info",
-    "lengths",
-    "merge",
-    "mount",
-    "numbers",
+    "loading",
     "open",
     "open_store",
     "plan",
     "prepare",
-    "prepare_media",
     "preview",
-    "repair",
     "report",
-    "reshard",
+    "reports",
     "run",
+    "samples",
     "serve",
     "show",
-    "shuffle",
-    "split",
-    "stat",
     "tag",
     "tokenize",
+    "tokens",
     "trace",
-    "with_targets",
     "write",
     "writer",
 ]
 
+if not TYPE_CHECKING:  # whose checkers then know which names there are
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
-    hint = _HINTS.get(name)
-    raise AttributeError(f"module 'feedmill' has no attribute {name!r}{f'. {hint}' if hint else ''}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
+        if name in _GROUPS:
+            return import_module(f"feedmill.{name}")
+        raise AttributeError(f"module 'feedmill' has no attribute {name!r}{_hint(name)}", name=name)
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)
 
 
-def __dir__() -> list[str]:
-    return sorted(__all__)
+def _hint(name: str) -> str:
+    """Return where a name is, or what to use for it, as a sentence; empty if it is like none."""
+    if name.startswith("__"):
+        return ""  # Python itself asks for these
+    for group in _GROUPS:
+        if name in import_module(f"feedmill.{group}").HOMES:
+            return f". It is fm.{group}.{name}"
+    if name in _HINTS:
+        return f". {_HINTS[name]}"
+    from feedmill.errors import suggestion
+
+    similar = suggestion(name, [each for each in __all__ if each not in _GROUPS], cutoff=0.75)
+    return f". {similar}" if similar else ""

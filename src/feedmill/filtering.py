@@ -28,7 +28,7 @@ class Filter(Passing, AllowStale, Ids):
         Arg(
             "CONFIG | INPUT... OUTPUT",
             "A configuration for documents with attributes; or token or JSONL files, then the output.",
-            more="In Python a configuration is its path or URL, its content, or a `feedmill.FilterConfig`.",
+            more="In Python a configuration is its path or URL, its content, or a `feedmill.documents.FilterConfig`.",
         ),
     ]
     output: Annotated[Path | None, PythonOnly("The file to write; None with a configuration.")] = None
@@ -51,18 +51,24 @@ _OF_DOCUMENTS = ("allow_stale", "id", "workers")
 def filter(options: Filter) -> Any:
     """Documents keep their order. Inputs are token files or JSONL files with an `output`, and else a configuration.
 
-    Returns a `feedmill.tokens.rewrite.Report` with an `output`, and else a `feedmill.curation.mix.report.MixReport`.
+    Returns a `feedmill.reports.TokensReport` with an `output`, and else a `feedmill.reports.MixReport`.
     (Not typed: every caller would have to tell the two apart.)
 
     Raises:
         ConfigError: an option does not apply to this kind of input; other errors are those of
-            `feedmill.tokens.filter.filter` and `feedmill.curation.mix.job.mix`.
+            `feedmill.tokens.verbs.filter.filter` and `feedmill.curation.mix.job.mix`.
         EmptyResult: nothing passes.
     """
+    opened = getattr(options.inputs, "url", None)
+    if opened is not None:
+        raise TypeError(
+            f"filter takes paths or a configuration, not a {type(options.inputs).__name__}: filter its samples with"
+            f" dataset.filter(function), or pass {opened!r}"
+        )
     inputs = os.fspath(options.inputs) if isinstance(options.inputs, os.PathLike) else options.inputs
     if options.output is not None:
         _refuse(options, _OF_DOCUMENTS, "a configuration that filters documents")
-        from feedmill.tokens.filter import filter as filter_tokens
+        from feedmill.tokens.verbs.filter import filter as filter_tokens
 
         if not isinstance(inputs, Sequence):
             raise ConfigError("a configuration sets its own outputs", fix="Omit the output.")

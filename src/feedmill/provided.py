@@ -6,7 +6,7 @@ which `web` draws. Such a function is imported by its name when it is called: mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -27,3 +27,19 @@ def provided(name: str) -> Any:
     """Import a function and return it."""
     module, _, function = home_of(name).rpartition(".")
     return getattr(import_module(module), function)
+
+
+def lazily(group: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package whose public names are imported when they are first used.
+
+    Args:
+        group: name of the package in `feedmill`.
+        homes: name -> its module in `feedmill`.
+    """
+
+    def get(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(f"feedmill.{homes[name]}"), name)
+        raise AttributeError(f"module 'feedmill.{group}' has no attribute {name!r}", name=name)
+
+    return get, lambda: sorted(homes)

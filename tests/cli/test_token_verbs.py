@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError
-from feedmill.tokens.filter import filter as filter_files
 from feedmill.tokens.options import parse_ratio
+from feedmill.tokens.verbs.filter import filter as filter_files
 
 MODALITIES = Path(__file__).parents[1] / "golden/modalities"
 

@@ -260,7 +260,7 @@ def part_names(root: Path) -> list[str]:
 def ours(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The same request, answered by Feedmill."""
     arguments = dict(request["load"])
-    decode = None if arguments.pop("raw") else feedmill.Decoder(image="torchrgb")
+    decode = None if arguments.pop("raw") else feedmill.samples.Decoder(image="torchrgb")
     dataset = feedmill.open(request["path"], split=arguments.pop("split_part", None), decode=decode, **arguments)
     return [described(sample) for sample in dataset]
 

@@ -15,9 +15,9 @@ import pytest
 
 from feedmill.formats.tokens.pbin import open_pbin
 from feedmill.storage import LocalStore
-from feedmill.tokens.index import index
-from feedmill.tokens.merge import merge
-from feedmill.tokens.shuffle import shuffle
+from feedmill.tokens.verbs.index import index
+from feedmill.tokens.verbs.merge import merge
+from feedmill.tokens.verbs.shuffle import shuffle
 
 PEER = "FEEDMILL_MODALITIES_PYTHON"
 GOLDEN = Path(__file__).parents[1] / "golden/modalities"

@@ -24,7 +24,7 @@ from feedmill.errors import DataError
 from feedmill.formats.documents import read_rows
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import packed
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents
 
 TEXTS = [

@@ -18,6 +18,7 @@ import pytest
 import feedmill as fm
 from feedmill.cli.verbs import VERBS, function_of
 from helpers.dry_runs import BAD, GOOD, error_of, is_companion, names, run, state
+from helpers.faces import face_of
 
 READING = {
     *("show", "serve", "check", "stat", "mount", "decode", "numbers", "plan", "trace", "forget", "bench"),
@@ -42,7 +43,7 @@ def test_the_function_has_the_option_too(verb: str) -> None:
     module = import_module(VERBS[WORDS[verb]].module)
     here = inspect.signature(getattr(module, function_of(verb))).parameters["dry_run"]
     assert here.default is False
-    face = getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)))
+    face = face_of(verb)
     assert inspect.signature(face).parameters["dry_run"].default is False
 
 
@@ -126,8 +127,8 @@ def killed(monkeypatch: pytest.MonkeyPatch, function: str, command: str) -> None
 @pytest.mark.parametrize("verb", ["merge", "reshard", "tag"])
 def test_python_has_the_same_dry_run(root: Path, verb: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
-        "merge": lambda: fm.merge(["books.pbin", "news.pbin"], "all.pbin", dry_run=True),
-        "reshard": lambda: fm.reshard("coco", "x", max_shard_samples=2, dry_run=True, progress=False),
+        "merge": lambda: fm.tokens.merge(["books.pbin", "news.pbin"], "all.pbin", dry_run=True),
+        "reshard": lambda: fm.edit.reshard("coco", "x", max_shard_samples=2, dry_run=True, progress=False),
         "tag": lambda: fm.tag(["web/documents"], ["char_length_v1"], dry_run=True, progress=False),
     }
     before = state(root)

@@ -289,13 +289,13 @@ def test_what_parts_counted_is_not_counted_again(tmp_path: Path, monkeypatch: py
     for number in range(3):
         lines = [json.dumps({"id": str(n), "text": f"word {n} " * (n + 1)}) for n in range(10 + number)]
         write_lines(Path(f"documents/{number}.jsonl"), lines)
-    alone = fm.stat("documents", progress=False).as_dict(bins=5)
+    alone = fm.documents.stat("documents", progress=False).as_dict(bins=5)
     for part in (1, 2):
         with PartEngine(part, 2, work="shared"), pytest.raises(StageUnfinished):
-            fm.stat("documents", progress=False)
+            fm.documents.stat("documents", progress=False)
     monkeypatch.setattr("feedmill.curation.stat.stat_file", None)
     with PartEngine(finish=True, work="shared"):
-        found = fm.stat("documents", progress=False).as_dict(bins=5)
+        found = fm.documents.stat("documents", progress=False).as_dict(bins=5)
     assert {**found, "seconds": 0} == {**alone, "seconds": 0}
 
 

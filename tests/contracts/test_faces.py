@@ -20,6 +20,7 @@ from feedmill.cli.verbs import VERBS, function_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import options_of
 from feedmill.planning.nodes import shuffled
+from helpers.faces import face_of, names
 from helpers.tars import make_shards, write_tar
 
 PRINTING = {"json", "interactive", "list", "schema", "bins", "plot", "plot_to", "progress"}
@@ -60,8 +61,7 @@ def options(verb: str) -> tuple[int, set[str]]:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in FACES])
 def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
     arguments, words = options(verb)
-    face = {"import": "import_data"}.get(verb, function_of(verb))  # a name that Python allows
-    named = list(inspect.signature(getattr(fm, face)).parameters)
+    named = list(inspect.signature(face_of(verb)).parameters)
     only_words, only_named = ONLY_HERE.get(verb.rpartition(" ")[2], (set(), set()))
     if "engine" in words:  # for functions it is a context manager
         words -= set(options_of(EngineOptions))
@@ -85,7 +85,7 @@ PARAMETERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "workers": (None, {"Loader": 0}),  # a loader needs no other processes
     "overwrite": (False, {}),
     "on_error": ("raise", {}),
-    "dry_run": (False, dict.fromkeys(("ImportReport", "PrepareReport", "RepairReport"))),  # their fields
+    "dry_run": (False, {}),
     "allow_empty": (False, {}),
     "max_shard_size": (None, {"Writer": "3GB", "write": "3GB", "import_data": "256MB"}),
     "max_shard_samples": (None, {"Writer": 10_000, "write": 10_000, "append": 10_000, "import_data": 5_000}),
@@ -106,9 +106,11 @@ MEANT = {("Workers", "processes"), ("bench", "processes"), ("AVDecoder", "thread
 def public() -> dict[str, Any]:
     """Return the parameters of every public function and class that has a signature."""
     found = {}
-    for name in fm.__all__:
+    for module, name in names():
+        if module is fm.reports:
+            continue  # their fields are no parameters
         with contextlib.suppress(TypeError, ValueError, AttributeError):
-            face = getattr(fm, name)
+            face = getattr(module, name)
             if callable(face):
                 found[name] = inspect.signature(face).parameters
     return found
@@ -133,7 +135,7 @@ def test_an_option_has_the_default_of_the_parameter(verb: str) -> None:
     """Where both have one: otherwise the same words do something else in a script."""
     function = getattr(import_module(VERBS[verb].module), function_of(verb))
     here = inspect.signature(function).parameters
-    there = inspect.signature(getattr(fm, {"import": "import_data"}.get(verb, function_of(verb)))).parameters
+    there = inspect.signature(face_of(verb)).parameters
     named = {name.rstrip("_"): parameter.default for name, parameter in here.items()}
     given = [name for name in named if name in there and named[name] is not None]  # without one, the parameter's
     assert {name: named[name] for name in given} == {name: there[name].default for name in given}
@@ -220,7 +222,7 @@ def test_a_recipe_has_the_keys_of_the_functions() -> None:
     windows = {name for name, why in OPEN_ONLY.items() if "windows" in why}
     of_tokens = set(WindowsModel.model_fields) - {"frames"}  # written under 'windows' without a name of its own
     assert windows == of_tokens & opened == of_tokens
-    assert set(PackModel.model_fields) >= set(inspect.signature(fm.Packing).parameters)
+    assert set(PackModel.model_fields) >= set(inspect.signature(fm.tokens.Packing).parameters)
     over = set(inspect.signature(fm.Plan.over).parameters)
     assert over - {"datasets", "weights"} <= set(RecipeModel.model_fields)
     shuffle = set(inspect.signature(shuffled).parameters) - {"child", "key", "sources"}
@@ -278,8 +280,8 @@ def test_one_name_counts_as_a_list_of_it(tmp_path: Path) -> None:
     assert list(fm.open(tmp_path / "t")[0]) == ["__key__", "t"]
     fm.convert(tmp_path / "d", tmp_path / "json.jsonl", "jsonl", fields="js*", progress=False)
     assert fm.open(tmp_path / "json.jsonl")[0]["json"] == {"__key__": "a", "json": "x"}
-    fm.add_parts(tmp_path / "d", tmp_path / "more", parts="id", progress=False)
-    fm.delete(tmp_path / "d", "ab", progress=False)
+    fm.edit.add_parts(tmp_path / "d", tmp_path / "more", parts="id", progress=False)
+    fm.edit.delete(tmp_path / "d", "ab", progress=False)
     assert [(sample.key, sorted(sample)) for sample in fm.open(tmp_path / "d")] == [
         ("a", ["id", "json", "t"]),
         ("b", ["id", "json", "t"]),

@@ -132,6 +132,16 @@ CASES: dict[str, Callable[[], Node]] = {
     "staged blend that leaves a source": lambda: StagedBlend(
         [Repeat(Leaf(0, 9)), Leaf(1, 40)], [(50, [1, 1]), (None, [1, 0])]
     ),
+    "staged blend with ramps": lambda: StagedBlend(
+        [Repeat(shuffled(x)) for x in leaves(10, 25, 3)],
+        [(50, [5, 3, 2]), (33, [0, 1, 2], "linear"), (70, [1, 0, 2], "cosine"), (None, [2, 1, 0])],
+    ),
+    "repeated staged blend with a ramp in runs": lambda: Repeat(
+        StagedBlend(
+            [Repeat(shuffled(x)) for x in leaves(10, 25)], [(50, [1, 0]), (30, [1, 3], "linear")], run_length=5
+        ),
+        3,
+    ),
     "repeated staged blend": lambda: Repeat(
         Shuffle(StagedBlend([Repeat(shuffled(x)) for x in leaves(10, 25)], [(50, [0.5, 0.3]), (33, [0, 1])]), 3), 3
     ),
@@ -177,7 +187,10 @@ OVER: dict[type[Node], Make] = {
     Concat: lambda given, _: Concat([shuffled(leaf) for leaf in given]),
     Blend: lambda given, _: Blend([Repeat(shuffled(leaf)) for leaf in given], [3, 1, 2], run_length=2, limit=4),
     StagedBlend: lambda given, _: StagedBlend(
-        [Repeat(shuffled(leaf)) for leaf in given], [(6, [1, 1, 0]), (None, [1, 2, "1/3"])], length=50, run_length=3
+        [Repeat(shuffled(leaf)) for leaf in given],
+        [(6, [1, 1, 0]), (9, [1, 0, 1], "linear"), (None, [1, 2, "1/3"])],
+        length=50,
+        run_length=3,
     ),
     EpochizedBlend: lambda given, _: EpochizedBlend([shuffled(leaf) for leaf in given], [1, 0.5, 2], length=20),
     Nanoset: lambda given, _: Nanoset(given, [0.1, 0.6, 0.3], 7),
@@ -387,7 +400,9 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     rows = st.lists(st.integers(0, 9), min_size=len(children), max_size=len(children)).filter(any)
     if kind == "staged":
         sizes = [*draw(st.lists(st.integers(1, 50), max_size=3)), draw(st.none() | st.integers(1, 50))]
-        node: Node = StagedBlend(children, [(size, draw(rows)) for size in sizes])
+        ramp = st.sampled_from([(), ("linear",), ("cosine",)])
+        ramps = [draw(ramp) if number and size else () for number, size in enumerate(sizes)]
+        node: Node = StagedBlend(children, [(size, draw(rows), *kind) for size, kind in zip(sizes, ramps, strict=True)])
     else:
         node = Blend(children, draw(rows), limit=draw(st.sampled_from([2**20, 5])))
     return node if node.length is not None or not finite else Repeat(node, length=draw(st.integers(1, 200)))
@@ -580,6 +595,7 @@ def test_what_cannot_be_built_is_refused() -> None:
         lambda: StagedBlend(leaves(3, 3), [(None, [1, 1]), (3, [1, 1])]),
         lambda: StagedBlend(leaves(3, 3), [(2**62, [1, 1]), (2**62, [1, 1])]),
         lambda: StagedBlend(leaves(3, 3), [(3, [1, 1])], length=4),
+        lambda: StagedBlend(leaves(3, 3), [(3, [1, 1], "linear")]),
         lambda: EpochizedBlend([endless], [1]),
         lambda: EpochizedBlend(leaves(3, 3), [1]),
         lambda: EpochizedBlend(leaves(3, 3), [1, 0.1]),

@@ -17,8 +17,8 @@ from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError, FeedmillError
 from feedmill.jobs.policy import POLICIES, ErrorPolicy
-from feedmill.tokens.index import index
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.index import index
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, write_lines
 
 

@@ -144,7 +144,7 @@ def test_reports_are_the_same_on_ray(
 def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results come back from the nodes, whose cache folders may be their own."""
     pytest.importorskip("jinja2")
-    from feedmill.tokens import lengths as module
+    from feedmill.tokens.verbs import lengths as module
     from helpers.processor_data import dataset, picture, processor, talk
 
     members = {
@@ -157,7 +157,7 @@ def test_lengths_are_the_same_on_ray(engine: Any, tmp_path: Path, monkeypatch: p
     for name, on in (("here", without_engine()), ("ray", contextlib.nullcontext())):
         monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / name))
         with on:
-            folder = fm.lengths(data, processor=place, progress=False).folder
+            folder = fm.tokens.lengths(data, processor=place, progress=False).folder
         found.append({path.name: path.read_bytes() for path in Path(folder).iterdir() if path.name.isdigit()})
     assert found[0] == found[1] and len(found[0]) == 5
 

@@ -11,8 +11,8 @@ import feedmill
 from feedmill.demo.rows import load_rows
 from feedmill.demo.vocabulary import EOS, train_tokenizer
 from feedmill.storage import LocalStore
-from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.verbs.tokenize import tokenize
 
 TEXTS = [f"def function_{i}(value):\n    return value + {i}" for i in range(200)]
 

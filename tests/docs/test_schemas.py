@@ -87,9 +87,9 @@ def test_the_filter_schema_has_the_keys_that_are_read(monkeypatch: pytest.Monkey
             for name, inner in schema["properties"].items():
                 walk(inner, f"{where}.{name}".lstrip("."))
 
-    walk(fm.FilterConfig.json_schema(), "")
+    walk(fm.documents.FilterConfig.json_schema(), "")
     assert described == read
-    stream = fm.FilterConfig.json_schema()["properties"]["streams"]["items"]["properties"]
+    stream = fm.documents.FilterConfig.json_schema()["properties"]["streams"]["items"]["properties"]
     assert stream["output"]["properties"]["max_size_in_bytes"]["default"] == config.MAX_SIZE
     assert stream["filter"]["properties"]["syntax"]["enum"] == [config.JSONPATH, config.JQ]
     assert not list(CHECK["filter"].iter_errors(whole))

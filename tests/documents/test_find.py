@@ -17,7 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 
@@ -174,7 +174,7 @@ def test_files_that_are_no_documents_are_named_and_counted(tmp_path: Path) -> No
 
 def test_indices_beside_documents_are_no_documents(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "documents/a.jsonl", ["one", "two"])
-    fm.index(source, progress=False)
+    fm.tokens.index(source, progress=False)
     prepare(str(source), split_ratio="1,0,0", progress=False)
     beside = {path.name for path in source.parent.iterdir()}
     assert {"a.idx", "a.jsonl.idx"} < beside

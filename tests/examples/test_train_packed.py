@@ -56,7 +56,7 @@ def test_the_comparison_detects_a_leak_over_borders_and_padding_that_is_learned(
         leak.setattr(program, "dense_mask", lambda ids: one[: ids.shape[1], : ids.shape[1]][None, None])
         assert not same(*program.compare(model, plan, [0, 1, 2]))
     with monkeypatch.context() as leak:
-        across = fm.Targets(document_ids=True, across_documents=True)
+        across = fm.tokens.Targets(document_ids=True, across_documents=True)
         leak.setattr(program.fm, "Targets", lambda **_: across)
         with pytest.raises(AssertionError, match="targets one by one"):
             program.compare(model, plan, [0, 1, 2])
@@ -74,14 +74,14 @@ def batch(tmp_path: Path) -> dict:
     with write_pbin(fm.open_store(tmp_path), "p.pbin", 2) as out:
         out.add(np.arange(10, 50), np.array([9, 5, 12, 3, 11]))
     documents = fm.Plan.over(fm.open(tmp_path / "p.pbin"), shuffle="none", epochs=1)
-    plan = fm.PackedPlan(documents, fm.Packing(17), cache=tmp_path / "cache")
+    plan = fm.tokens.PackedPlan(documents, fm.tokens.Packing(17), cache=tmp_path / "cache")
     (batch,) = fm.Loader(
         plan,
         len(plan),
         rank=0,
         world_size=1,
         output="torch",
-        collate=fm.Targets(document_ids=True, max_seqlen=True),
+        collate=fm.tokens.Targets(document_ids=True, max_seqlen=True),
     )
     return batch
 

@@ -166,7 +166,7 @@ def test_without_the_file_each_shards_offsets_are_read(server: RangeServer, fold
 def test_changes_of_a_dataset_write_it_again(folder: Path) -> None:
     more = folder.parent / "more"
     fm.write(str(more), [{"__key__": f"n{number}", "bin": b"x"} for number in range(5)], progress=False)
-    fm.append(str(folder), [str(more)], progress=False)
+    fm.edit.append(str(folder), [str(more)], progress=False)
     info = open_prepared(LocalStore(folder), "d")
     uuid = (folder / ".nv-meta/index.uuid").read_text()
     together = AllOffsets(LocalStore(folder), info.table.counts, uuid)

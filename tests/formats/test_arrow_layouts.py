@@ -157,7 +157,7 @@ def test_documents_are_read_from_all_layouts(tmp_path: Path) -> None:
     with pa.ipc.new_stream(tmp_path / "0.arrows", table.schema) as writer:
         writer.write_table(table)
     pyarrow.feather.write_feather(table, tmp_path / "1.feather")
-    assert fm.stat([tmp_path], progress=False).stats.rows == 4
+    assert fm.documents.stat([tmp_path], progress=False).stats.rows == 4
     assert fm.import_data(tmp_path, tmp_path.parent / "imported", workers=1, progress=False).samples == 4
 
 

@@ -37,7 +37,7 @@ def test_a_dataset_of_lines(marked: Path, prepared: bool) -> None:
 
 
 def test_documents(marked: Path, tmp_path: Path) -> None:
-    assert fm.stat([marked.parent], progress=False).stats.rows == 8
+    assert fm.documents.stat([marked.parent], progress=False).stats.rows == 8
     assert fm.tag([marked.parent], ["char_length_v1"], name="q", workers=1, progress=False).rows == 8
     assert fm.dedupe([marked.parent], by="documents", workers=1, progress=False).documents == 4
     assert fm.import_data(marked, tmp_path / "out", workers=1, progress=False).samples == 4

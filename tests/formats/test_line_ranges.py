@@ -13,7 +13,7 @@ from feedmill.errors import DataError
 from feedmill.formats import line_ranges
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
-from feedmill.tokens.index import index
+from feedmill.tokens.verbs.index import index
 
 TEXTS = {
     "plain": b'{"a": 1}\n' * 40,

@@ -17,7 +17,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens.merge import merge
+from feedmill.tokens.verbs.merge import merge
 from helpers.nanoset_golden import documents
 from helpers.tars import make_shards
 

@@ -57,7 +57,7 @@ def reason(path: Path) -> FeedmillError:
         found = [error]
     assert [str(each) for each in found] == [str(caught.value)]
     with pytest.raises(FeedmillError) as documents:
-        fm.stat([path], progress=False)
+        fm.documents.stat([path], progress=False)
     assert documents.value.what == caught.value.what, documents.value
     return caught.value
 

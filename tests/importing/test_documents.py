@@ -36,7 +36,7 @@ def documents(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def run(source: Path, out: Path, **options: Any) -> fm.ImportReport:
+def run(source: Path, out: Path, **options: Any) -> fm.reports.ImportReport:
     return fm.import_data(source, out, progress=False, workers=1, **options)
 
 

@@ -56,7 +56,7 @@ _CONTENTS = st.sampled_from(
 _FILES = st.dictionaries(st.tuples(_FOLDERS, _STEMS, _SUFFIXES), _CONTENTS, min_size=1, max_size=24)
 
 
-def read(out: Path, report: fm.ImportReport) -> set[str]:
+def read(out: Path, report: fm.reports.ImportReport) -> set[str]:
     """The files that the output has: their content for media, their names for documents."""
     if report.type != "documents":
         return set()

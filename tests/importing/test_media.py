@@ -28,11 +28,11 @@ def put(root: Path, files: dict[str, str | bytes]) -> Path:
     return root
 
 
-def run(source: Path, out: Path, **options: Any) -> fm.ImportReport:
+def run(source: Path, out: Path, **options: Any) -> fm.reports.ImportReport:
     return fm.import_data(source, out, progress=False, workers=1, **options)
 
 
-def reasons(report: fm.ImportReport) -> dict[str, str]:
+def reasons(report: fm.reports.ImportReport) -> dict[str, str]:
     return {name: reason for reason, names in report.left_out.names.items() for name in names}
 
 

@@ -74,7 +74,7 @@ def loader_of(plan: Plan, kind: str, batch_size: int, **options: Any) -> fm.Load
     if kind == "samples":
         options = {"output": "samples", **options}
     if kind == "targets":
-        options = {"collate": fm.Targets(), **options}
+        options = {"collate": fm.tokens.Targets(), **options}
     return fm.Loader(plan, batch_size, **{"rank": 0, "world_size": 1, "workers": 0, **options})
 
 

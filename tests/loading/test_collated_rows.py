@@ -76,7 +76,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def collate() -> Any:
-    return fm.collate_rows(qwen3_processor(), config=qwen3_config())
+    return fm.tokens.collate_rows(qwen3_processor(), config=qwen3_config())
 
 
 def loader(recipe: Path, rank: int = 0, world_size: int = 1, **options: Any) -> fm.Loader:
@@ -137,7 +137,7 @@ def test_labels_are_of_the_tokens_that_are_there(recipe: Path, tmp_path: Path, w
     longer.write_text("and more" + TEMPLATE)
     (recipe.parent / "roomy.yaml").write_text(recipe.read_text().replace("multiple: 8,", "multiple: 8, headroom: 80,"))
     plan = fm.Recipe.load(str(recipe.parent / "roomy.yaml")).plan()
-    collate = fm.collate_rows(qwen3_processor(), config=qwen3_config(), chat_template=longer, mismatch="drop")
+    collate = fm.tokens.collate_rows(qwen3_processor(), config=qwen3_config(), chat_template=longer, mismatch="drop")
     loader = fm.Loader(plan, 2, rank=0, world_size=1, collate=collate, labels=True, workers=workers)
     docs = loader.plan.names.index("docs")
     moved = 0

@@ -72,8 +72,8 @@ def test_where_there_is_no_shorter_way(folder: Path, tmp_path: Path) -> None:
     blend = fm.Plan.over([one, fm.open(path, seq_len=16, boundaries=True)], weights=[1, 1])
     assert blend.read_batch([0, 1], "columns") is None
     assert fm.Plan.over(fm.open(path, seq_len=16, boundaries=True)).read_batch([0], "columns") is None
-    shorter = fm.Packing(64, method="concat", last="keep")
-    packed = fm.PackedPlan(fm.Plan.over(fm.open(path), epochs=1), shorter, tmp_path)
+    shorter = fm.tokens.Packing(64, method="concat", last="keep")
+    packed = fm.tokens.PackedPlan(fm.Plan.over(fm.open(path), epochs=1), shorter, tmp_path)
     assert packed.read_batch([0], "columns") is None
 
 

@@ -215,7 +215,7 @@ def test_what_never_works_ends_the_run() -> None:
 
 
 def tally(in_a_row: int) -> Tally:
-    return Tally(fm.Substitute(in_a_row=in_a_row), Metrics(0))
+    return Tally(fm.loading.Substitute(in_a_row=in_a_row), Metrics(0))
 
 
 def bad(*positions: int) -> list[Any]:

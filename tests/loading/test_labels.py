@@ -37,11 +37,11 @@ def blend(length: int | None = None) -> Plan:
     return Plan(Blend(list(plan.node.children), [2, 1], length=length), plan.sources, plan.names, plan.seed)
 
 
-def packed(tmp_path: Path, method: str = "best_fit", **options: Any) -> fm.PackedPlan:
+def packed(tmp_path: Path, method: str = "best_fit", **options: Any) -> fm.tokens.PackedPlan:
     rng = np.random.default_rng(3)
     sources = [Tokenized("web", rng.integers(0, 40, 50)), Tokenized("code", rng.integers(0, 9, 70), 100_000)]
-    return fm.PackedPlan(
-        Plan.over(sources, weights=[1, 2], shuffle="global", seed=2), fm.Packing(16, method, **options), tmp_path
+    return fm.tokens.PackedPlan(
+        Plan.over(sources, weights=[1, 2], shuffle="global", seed=2), fm.tokens.Packing(16, method, **options), tmp_path
     )
 
 
@@ -258,7 +258,7 @@ def test_packed_rows(tmp_path: Path, method: str, options: dict[str, Any], worke
 
 
 def test_packed_rows_with_targets_and_a_mask(tmp_path: Path) -> None:
-    loader = Loader(packed(tmp_path), 4, rank=0, world_size=1, collate=fm.with_targets, labels=True)
+    loader = Loader(packed(tmp_path), 4, rank=0, world_size=1, collate=fm.tokens.with_targets, labels=True)
     for batch in islice(loader, 3):
         counted = batch["targets"] != -100
         means = loader.labels.mean(batch["targets"], counted)

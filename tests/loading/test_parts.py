@@ -162,7 +162,7 @@ def test_handles_are_told_of_which_sample_they_are(folder: Path) -> None:
     assert [handle.said for handle in batch["bin"]] == [handle.said for handle in wanted["bin"]]
 
 
-class Reversed(fm.Decoder):
+class Reversed(fm.samples.Decoder):
     """A decoder with a call of its own."""
 
     def __call__(self, name: str, data: bytes) -> Any:
@@ -171,14 +171,14 @@ class Reversed(fm.Decoder):
 
 def test_a_decoder_with_a_call_of_its_own_is_called(folder: Path) -> None:
     decoder = Reversed()
-    assert decoder.each("json", [b"12"]) == [b"21"] and fm.Decoder().each("json", [b"12"]) == [12]
+    assert decoder.each("json", [b"12"]) == [b"21"] and fm.samples.Decoder().each("json", [b"12"]) == [12]
     plan = fm.Plan.over(fm.open(str(folder), raw=True, decode=decoder), shuffle="none")
     batch = next(iter(fm.Loader(plan, 10)))
     assert batch["cls"] == [str(number).encode()[::-1] for number in range(10)]
 
 
 def test_each_is_what_calls_give() -> None:
-    for decoder in (fm.Decoder(), fm.Decoder(guess_content=True)):
+    for decoder in (fm.samples.Decoder(), fm.samples.Decoder(guess_content=True)):
         for name, parts in {
             "json": [b"1", b"NaN0"[:3]],
             "x.txt": [b"a", b""],

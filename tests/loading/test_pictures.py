@@ -47,7 +47,7 @@ def plainly(samples: list[Any], name: str) -> Any:
     ids=["alike", "grey", "mixed", "sizes", "large"],
 )
 def test_the_same_batch(spec: str, pictures: list[bytes], tmp_path: Path) -> None:
-    dataset = opened(tmp_path, pictures, decode=fm.Decoder(image=spec))
+    dataset = opened(tmp_path, pictures, decode=fm.samples.Decoder(image=spec))
     found = collate(dataset.read(range(len(pictures))))
     wanted = plainly(dataset.read(range(len(pictures))), "jpg")
     assert list(found) == ["__key__", "jpg", "txt"] and found["txt"] == ["x"] * len(pictures)
@@ -59,7 +59,7 @@ def test_the_same_batch(spec: str, pictures: list[bytes], tmp_path: Path) -> Non
 
 
 def test_it_is_one_array(tmp_path: Path) -> None:
-    decoder = fm.Decoder()
+    decoder = fm.samples.Decoder()
     pictures = [jpeg(i) for i in range(4)]
     made = decoder.together("jpg", pictures)
     assert made is not None and made.shape == (4, 24, 40, 3) and made.flags.c_contiguous
@@ -90,7 +90,7 @@ def test_samples_without_the_part(tmp_path: Path) -> None:
     assert batch["jpg"][1] is None and batch["png"][0] is None and batch["jpg"][0].shape == (24, 40, 3)
 
 
-class Dark(fm.Decoder):
+class Dark(fm.samples.Decoder):
     """A decoder with a call of its own."""
 
     def __call__(self, name: str, data: bytes) -> Any:

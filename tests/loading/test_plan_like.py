@@ -44,7 +44,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_loader_asks_for_nothing_else(tokens: Path, tmp_path: Path, packed: bool) -> None:
     plan = fm.Plan.over(fm.open(tokens, **({} if packed else {"seq_len": 16})), shuffle="global", epochs=1)
-    plan = fm.PackedPlan(plan, fm.Packing(64), tmp_path) if packed else plan
+    plan = fm.tokens.PackedPlan(plan, fm.tokens.Packing(64), tmp_path) if packed else plan
     asked: set[str] = set()
     recorder: Any = Recorder(plan, asked)
     loader = fm.Loader(recorder, 4, rank=0, world_size=2, labels=True, remainder="drop")

@@ -65,7 +65,7 @@ def changed(folder: Path, old: str, new: str) -> fm.Plan:
 
 def test_a_recipe_packs_what_the_verb_counts(folder: Path) -> None:
     plan = fm.Recipe.load(folder / "r.yaml").plan()
-    report = fm.lengths(folder / "vqa", processor=folder / "p", split="train", progress=False)
+    report = fm.tokens.lengths(folder / "vqa", processor=folder / "p", split="train", progress=False)
     assert report.reused == report.samples == 20  # by the recipe
     vqa = fm.open(str(folder / "vqa"))
     rows = plan.read(range(len(plan)))
@@ -82,9 +82,9 @@ def test_a_recipe_packs_what_the_verb_counts(folder: Path) -> None:
             assert all(sample[name].ndim == 3 for name in images)
         assert media <= 4
     assert sum(map(len, rows)) == 60
-    whole = fm.PackedPlan(
+    whole = fm.tokens.PackedPlan(
         fm.Plan.over(fm.open(str(folder / "vqa")).lengths_by(folder / "p", progress=False), epochs=1),
-        fm.Packing(8192, media=4, long="drop"),
+        fm.tokens.Packing(8192, media=4, long="drop"),
     )
     assert sorted(key for row in whole.read(range(len(whole))) for key in row.keys) == [f"{n:03d}" for n in range(20)]
     some = fm.open(str(folder / "vqa")).lengths_by(folder / "p", progress=False).select([3, 1])
@@ -120,7 +120,7 @@ class Task(fm.TaskEncoder):
         raise AssertionError("the plan packs")
 
     def pack_selected_samples(self, samples: Any) -> Any:
-        assert isinstance(samples, fm.SampleRow)
+        assert isinstance(samples, fm.samples.SampleRow)
         return {"each": [*samples], "first": samples[0], "ends": samples.cu_seqlens, "keys": samples.keys}
 
     def batch(self, samples: list[Any]) -> Any:
@@ -153,9 +153,9 @@ def test_a_task_encoder_gets_the_row_and_resumes_on_other_ranks(folder: Path) ->
 def test_rows_without_a_hook_stay_rows(folder: Path) -> None:
     plan = fm.Recipe.load(folder / "r.yaml").plan()
     (batch,) = itertools.islice(fm.Loader(plan, 2, rank=0, world_size=1), 1)
-    assert [type(row) for row in batch] == [fm.SampleRow] * 2
+    assert [type(row) for row in batch] == [fm.samples.SampleRow] * 2
     with pytest.raises(ConfigError, match=r"targets are of rows of tokens.*collate_rows"):
-        next(iter(fm.Loader(plan, 2, rank=0, world_size=1, collate=fm.with_targets)))
+        next(iter(fm.Loader(plan, 2, rank=0, world_size=1, collate=fm.tokens.with_targets)))
     with pytest.raises(ConfigError, match="buffer=8 has no use"):
         fm.Loader(plan, 2, rank=0, world_size=1, task_encoder=Task(), buffer=8)
 

@@ -72,7 +72,7 @@ def test_documents_are_those_of_the_verb(corpus: Path) -> None:
 
 
 def test_a_transform_of_the_loader_gives_the_tokens_of_each_sample(corpus: Path) -> None:
-    transform = fm.TokenizeTransform(TOKENIZER, eos=EOS)
+    transform = fm.tokens.TokenizeTransform(TOKENIZER, eos=EOS)
     plan = fm.Plan.over(fm.open(corpus / "web.jsonl"), shuffle="none", epochs=1)
     loader = fm.Loader(plan, 10, transform=transform, collate=list, rank=0, world_size=1)
     found = [sample["input_ids"].tolist() for batch in loader for sample in batch]
@@ -210,9 +210,9 @@ def test_what_cannot_be_combined_is_refused(corpus: Path) -> None:
     with pytest.raises(ConfigError, match=r"seq_len: text that is tokenized .*method: concat"):
         fm.open(corpus / "web.jsonl", tokenize=TOKENIZER, seq_len=8)
     with pytest.raises(ConfigError, match="has no EOS '<none>'"):
-        fm.TokenizeTransform(TOKENIZER, eos="<none>")
+        fm.tokens.TokenizeTransform(TOKENIZER, eos="<none>")
     with pytest.raises(ConfigError, match="unknown value 'never'"):
-        fm.TokenizeTransform(TOKENIZER, on_error="never")  # type: ignore[arg-type]
+        fm.tokens.TokenizeTransform(TOKENIZER, on_error="never")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="tokeniser"):
         fm.Recipe.parse({"source": {"path": str(corpus / "web.jsonl"), "tokenize": {"tokeniser": "x"}}}).plan()
     mixed = {"path": str(corpus / "code.jsonl"), "weight": 1, "tokenize": str(tokenizer_file("tok1k_bos"))}

@@ -137,11 +137,11 @@ def test_files_of_others_are_not_replaced(folder: Path) -> None:
 
 
 def test_after_an_error_a_file_that_appears_is_of_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @functools.wraps(fm.merge)
+    @functools.wraps(fm.tokens.merge)
     def merge(*_: Any, **__: Any) -> None:
         raise FeedmillError("no")
 
-    monkeypatch.setattr("feedmill.tokens.merge.merge", merge)
+    monkeypatch.setattr("feedmill.tokens.verbs.merge.merge", merge)
     with pytest.raises(FeedmillError, match="no"):
         fm.run("p.json", progress=False)
     monkeypatch.undo()

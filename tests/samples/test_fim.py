@@ -34,7 +34,7 @@ def restored(tokens: list[int]) -> list[int]:
 @given(seed=st.integers(0, 500), length=st.integers(1, 30), rate=st.sampled_from([0.0, 0.5, 1.0]), eos=st.booleans())
 def test_a_document_keeps_its_tokens(seed: int, length: int, rate: float, eos: bool) -> None:
     tokens = [*range(10, 10 + length), *([EOS] if eos else [])]
-    fim = fm.FillInMiddle(PRE, MID, SUF, rate=rate, eos=EOS)
+    fim = fm.tokens.FillInMiddle(PRE, MID, SUF, rate=rate, eos=EOS)
     found = fim({"input_ids": np.array(tokens)}, np.random.default_rng(seed))["input_ids"].tolist()
     if rate == 0 or length < 2:
         assert found == tokens
@@ -47,7 +47,7 @@ def test_a_document_keeps_its_tokens(seed: int, length: int, rate: float, eos: b
 def test_both_orders_are_those_of_the_paper() -> None:
     tokens = np.arange(10, 20)
     for spm in (0, 1):
-        fim = fm.FillInMiddle(PRE, MID, SUF, rate=1, spm=spm)
+        fim = fm.tokens.FillInMiddle(PRE, MID, SUF, rate=1, spm=spm)
         found = fim({"input_ids": tokens}, np.random.default_rng(3))["input_ids"].tolist()
         pre, suf, mid = found.index(PRE), found.index(SUF), found.index(MID)
         assert (pre, suf) == (0, 1) if spm else pre == 0 < suf < mid
@@ -58,17 +58,17 @@ def test_both_orders_are_those_of_the_paper() -> None:
             assert [*found[mid + 1 :], *suffix] == tokens.tolist()  # prefix and middle, then the suffix
 
 
-def packed(folder: Path, lengths: list[int], width: int, mask: np.ndarray | None = None) -> fm.PackedPlan:
+def packed(folder: Path, lengths: list[int], width: int, mask: np.ndarray | None = None) -> fm.tokens.PackedPlan:
     with write_pbin(fm.open_store(folder), "p.pbin", 2, loss=mask is not None) as out:
         out.add(np.arange(10, 10 + sum(lengths)), np.array(lengths), mask)
     documents = fm.Plan.over(fm.open(folder / "p.pbin"), shuffle="none", epochs=1)
-    return fm.PackedPlan(documents, fm.Packing(width), cache=folder / "cache")
+    return fm.tokens.PackedPlan(documents, fm.tokens.Packing(width), cache=folder / "cache")
 
 
 def test_a_packed_row_keeps_its_width_and_says_where_documents_are(tmp_path: Path) -> None:
     plan = packed(tmp_path, [9, 8, 7], 32)
     (row,) = plan.read([0])
-    fim = fm.FillInMiddle(PRE, MID, SUF, rate=1, spm=0)
+    fim = fm.tokens.FillInMiddle(PRE, MID, SUF, rate=1, spm=0)
     found = fim(row, np.random.default_rng(0))
     assert len(found["input_ids"]) == 32 and found["tokens"] == 32  # 24 + 9 are one more than fit
     assert found["cu_seqlens"].tolist() == [0, 12, 23, 32] and found["cu_seqlens"].dtype == np.int32
@@ -84,7 +84,7 @@ def test_a_packed_row_keeps_its_width_and_says_where_documents_are(tmp_path: Pat
 def test_a_conversation_is_not_rearranged(tmp_path: Path) -> None:
     mask = np.array([*[True] * 9, *[False] * 4, *[True] * 4])
     (row,) = packed(tmp_path, [9, 8], 32, mask).read([0])
-    found = fm.FillInMiddle(PRE, MID, SUF, rate=1)(row, np.random.default_rng(0))
+    found = fm.tokens.FillInMiddle(PRE, MID, SUF, rate=1)(row, np.random.default_rng(0))
     assert found["input_ids"][12:20].tolist() == list(range(19, 27))
     assert found["loss_mask"].tolist() == [*[True] * 12, *[False] * 4, *[True] * 4, *[False] * 12]
 
@@ -92,8 +92,8 @@ def test_a_conversation_is_not_rearranged(tmp_path: Path) -> None:
 def test_a_window_locates_its_documents(tmp_path: Path) -> None:
     with write_pbin(fm.open_store(tmp_path), "p.pbin", 2) as out:
         out.add(np.arange(10, 40), np.array([10, 20]))
-    window = fm.WindowDataset(fm.open(tmp_path / "p.pbin"), width=20).read([0])[0]
-    found = fm.FillInMiddle(PRE, MID, SUF, rate=1, spm=0)(window, np.random.default_rng(1))["input_ids"]
+    window = fm.tokens.WindowDataset(fm.open(tmp_path / "p.pbin"), width=20).read([0])[0]
+    found = fm.tokens.FillInMiddle(PRE, MID, SUF, rate=1, spm=0)(window, np.random.default_rng(1))["input_ids"]
     assert len(found) == 20 and restored(found[:13].tolist()) == list(range(10, 20))
     assert found[13] == PRE
 
@@ -130,15 +130,15 @@ def test_a_recipe_makes_the_same_batches_for_any_workers_and_after_a_resume(tmp_
     rest, _ = batches(fm.Recipe.parse(recipe(tmp_path)).plan(), 5, state)
     again = np.concatenate([batch["tokens_in"] for batch in [*first, *rest]])
     assert again.tolist() == rows.tolist()
-    plain, _ = batches(fm.Recipe.parse(recipe(tmp_path)).plan(), 3, collate=fm.Targets())
+    plain, _ = batches(fm.Recipe.parse(recipe(tmp_path)).plan(), 3, collate=fm.tokens.Targets())
     assert not (plain[0]["inputs"] == PRE).any()  # what the call gives overrides the recipe
 
 
 def test_wrong_settings_are_errors_that_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two of the sentinels"):
-        fm.FillInMiddle(1, 1, 2)
+        fm.tokens.FillInMiddle(1, 1, 2)
     with pytest.raises(ConfigError, match="not a probability"):
-        fm.FillInMiddle(1, 3, 2, rate=2)
+        fm.tokens.FillInMiddle(1, 3, 2, rate=2)
     packed(tmp_path, [5, 5], 8)
     for words, message in (
         ("fim: {prefix: 1, middle: 1, suffix: 2}", r":4: fim: two of the sentinels"),

@@ -73,7 +73,7 @@ def test_tables_keep_their_types_and_selections_their_order(tmp_path: Path) -> N
 
 def test_typed_samples_and_single_values(tars: Any) -> None:
     typed = tars.map(
-        lambda sample: fm.CaptioningSample(
+        lambda sample: fm.samples.CaptioningSample(
             __key__=sample.key, __restore_key__=(), image=sample["png"], caption=sample["txt"]
         )
     )

@@ -90,12 +90,12 @@ def test_names_and_types() -> None:
     assert batch["targets"].tolist() == [[-100, -100, -100]]  # the begin is no target: Modalities does not see it
 
 
-def packed(lengths: list[int], seq_len: int, folder: Path, **packing: Any) -> fm.PackedPlan:
+def packed(lengths: list[int], seq_len: int, folder: Path, **packing: Any) -> fm.tokens.PackedPlan:
     """Documents with tokens 10, 11, 12, ... through all of them, packed."""
     with write_pbin(fm.open_store(folder), "p.pbin", 2) as out:
         out.add(np.arange(10, 10 + sum(lengths), dtype=np.uint16), np.array(lengths))
     documents = fm.Plan.over(fm.open(folder / "p.pbin"), shuffle="none", epochs=1)
-    return fm.PackedPlan(documents, fm.Packing(seq_len, **packing), cache=folder / "cache")
+    return fm.tokens.PackedPlan(documents, fm.tokens.Packing(seq_len, **packing), cache=folder / "cache")
 
 
 @pytest.mark.parametrize("options", [{}, {"document_ids": True, "max_seqlen": True}])
@@ -104,7 +104,7 @@ def test_a_packed_rest_of_one_token_is_a_row_without_targets(
     batch_size: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plan = packed([33], 16, tmp_path, method="concat", last="keep", overlap=False)
-    plan.collate = fm.Targets(**options)
+    plan.collate = fm.tokens.Targets(**options)
     *_, last = fm.Loader(plan, batch_size, rank=0, world_size=1)
     assert last["inputs"].tolist() == [[42]] and last["targets"].tolist() == [[-100]]
     assert last["positions"].tolist() == [[0]] and last["tokens"].tolist() == [1]
@@ -166,7 +166,7 @@ def test_the_last_window_that_is_kept_shorter_or_filled_up(tmp_path: Path) -> No
         batch = with_targets(plan.read([0, 1]))
         assert batch["targets"].tolist()[1] == [-100, 20, 21, -100, -100, -100, -100]
         assert batch["tokens"].tolist() == [7, 4]
-    windows = fm.WindowDataset(fm.open(tmp_path / "p.pbin"), width=8, tail="pad", pad=3)
+    windows = fm.tokens.WindowDataset(fm.open(tmp_path / "p.pbin"), width=8, tail="pad", pad=3)
     assert with_targets(windows.read([0, 1]))["targets"].tolist()[1] == [19, 20, 21, -100, -100, -100, -100]
 
 
@@ -234,7 +234,7 @@ def test_windows_learn_what_whole_documents_learn(
     flat, keep = [t for d in documents for t in d], [m for mask in masks for m in mask]
     if len(flat) < width:
         return
-    windows = fm.WindowDataset(
+    windows = fm.tokens.WindowDataset(
         fm.open(folder / "p.pbin"), width=width, stride=3, **({} if known == "index" else {known: True})
     )
     found = learned(windows.read(range(len(windows))))
@@ -251,9 +251,9 @@ def test_packed_rows_learn_what_whole_documents_learn(
     folder = tmp_path_factory.mktemp("w")
     with write_pbin(fm.open_store(folder), "p.pbin", 2) as out:
         out.add(np.concatenate(documents).astype(np.uint16), np.array([len(d) for d in documents]))
-    plan = fm.PackedPlan(
+    plan = fm.tokens.PackedPlan(
         fm.Plan.over(fm.open(folder / "p.pbin"), shuffle="none", epochs=1),
-        fm.Packing(width, method=method, last="pad") if method == "concat" else fm.Packing(width),
+        fm.tokens.Packing(width, method=method, last="pad") if method == "concat" else fm.tokens.Packing(width),
         cache=folder / "cache",
     )
     rows = range(len(plan))
@@ -285,7 +285,7 @@ def test_an_answer_that_reaches_over_many_windows_is_learned_in_all_of_them(tmp_
 def test_wrong_markers_of_a_document_are_an_error_in_its_windows(tmp_path: Path) -> None:
     with write_pbin(fm.open_store(tmp_path), "p.pbin", 2) as out:
         out.add(np.array([5, 2, 5, 5, 1, 1, 5, 5]), np.array([4, 4]))
-    windows = fm.WindowDataset(fm.open(tmp_path / "p.pbin"), width=4)
+    windows = fm.tokens.WindowDataset(fm.open(tmp_path / "p.pbin"), width=4)
     with pytest.raises(DataError, match="row 0 of the batch: an end marker has no begin marker before it, at target 1"):
         learned(windows.read([0]))
     with pytest.raises(DataError, match="row 0 of the batch: a begin marker follows another one, at target 1"):

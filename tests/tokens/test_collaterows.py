@@ -1,4 +1,4 @@
-"""``fm.collate_rows``: packed rows of text, media and documents as batches, and what differs from its prediction."""
+"""``fm.tokens.collate_rows``: packed rows of text, media and documents as batches, and what its prediction misses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def processor() -> Any:
 
 
 def collator(processor: Any, layout: Any = "transformers", **options: Any) -> RowCollator:
-    return fm.collate_rows(processor, layout, config=qwen3_config(), **options)
+    return fm.tokens.collate_rows(processor, layout, config=qwen3_config(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_the_layout_of_axolotl(processor: Any) -> None:
 
 def test_the_layout_of_megatron(processor: Any, batch: Any) -> None:
     """Targets are the next tokens; the end of the row belongs to the last sample. No configuration is needed."""
-    made = fm.collate_rows(processor, "megatron")([row_of(SAMPLES, LENGTHS, 512, 16)])
+    made = fm.tokens.collate_rows(processor, "megatron")([row_of(SAMPLES, LENGTHS, 512, 16)])
     assert made["cu_seqlens_q"].tolist() == made["cu_seqlens_kv"].tolist() == [0, 39, 102, 158, 198]
     assert made["cu_seqlens_q_padded"].tolist() == made["cu_seqlens_kv_padded"].tolist() == [0, 48, 112, 176, 512]
     assert (
@@ -154,7 +154,7 @@ def test_the_layout_of_megatron(processor: Any, batch: Any) -> None:
     assert made["attention_mask"] is None and int((~made["padding_mask"]).sum()) == sum(LENGTHS)
     media = made["visual_inputs"].normalized_for_model()
     assert sorted(media) == ["image_grid_thw", "pixel_values"] and made["visual_inputs"].pixel_values is not None
-    full = fm.collate_rows(processor, "megatron")([row_of([A, B], LENGTHS[:2], sum(LENGTHS[:2]))])
+    full = fm.tokens.collate_rows(processor, "megatron")([row_of([A, B], LENGTHS[:2], sum(LENGTHS[:2]))])
     assert "cu_seqlens_q_padded" not in full and full["cu_seqlens_q"].tolist() == [0, 39, 102]
 
 
@@ -352,25 +352,25 @@ def test_it_can_be_pickled(processor: Any, batch: Any) -> None:
 
 def test_what_is_missing_or_unknown(processor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown layout 'nemo': expected transformers, megatron, torchtitan or axo"):
-        fm.collate_rows(processor, "nemo")  # type: ignore[arg-type]
+        fm.tokens.collate_rows(processor, "nemo")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="unknown mismatch 'skip': expected error or drop"):
-        fm.collate_rows(processor, mismatch="skip")  # type: ignore[arg-type]
+        fm.tokens.collate_rows(processor, mismatch="skip")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"models of ImagesOnly have positions of M-RoPE.*Pass config="):
-        fm.collate_rows(processor)
+        fm.tokens.collate_rows(processor)
     with pytest.raises(ConfigError, match="media is the text 'jpg'"):
-        fm.collate_rows(processor, media="jpg")
+        fm.tokens.collate_rows(processor, media="jpg")
     with pytest.raises(ConfigError, match="chat_template is for conversations"):
-        fm.collate_rows(processor, text="txt", chat_template="x.jinja")
+        fm.tokens.collate_rows(processor, text="txt", chat_template="x.jinja")
     with pytest.raises(ConfigError, match="transformers cannot load the configuration of the model"):
-        fm.collate_rows(processor, config=tmp_path)
+        fm.tokens.collate_rows(processor, config=tmp_path)
     with pytest.raises(ConfigError, match="transformers cannot load the processor"):
-        fm.collate_rows(tmp_path)
+        fm.tokens.collate_rows(tmp_path)
     with pytest.raises(ConfigError, match="unknown chat mask 'all'"):
-        fm.collate_rows(processor, config=qwen3_config(), chat_mask="all")
+        fm.tokens.collate_rows(processor, config=qwen3_config(), chat_mask="all")
     with pytest.raises(ConfigError, match="collate_rows collates rows of samples: found dict"):
         collator(processor)([{"input_ids": [1]}])  # type: ignore[list-item]
     for name in ("torch", "transformers"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)
             with pytest.raises(MissingExtra, match="need"):
-                fm.collate_rows(processor)
+                fm.tokens.collate_rows(processor)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, MODALITIES, NANOSETS, tokenizer_file
 
 PACKED = json.loads((MODALITIES / "expected.json").read_text())["pack_config"]

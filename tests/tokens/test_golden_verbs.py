@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from feedmill.tokens.filter import filter
-from feedmill.tokens.merge import merge
-from feedmill.tokens.shuffle import shuffle, shuffle_chunk
-from feedmill.tokens.split import split
+from feedmill.tokens.verbs.filter import filter
+from feedmill.tokens.verbs.merge import merge
+from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk
+from feedmill.tokens.verbs.split import split
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MODALITIES, NANOSETS = GOLDEN / "modalities", GOLDEN / "nanosets"

@@ -14,7 +14,7 @@ from feedmill.formats.tokens.manifest import read_manifest, write_manifest
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
 from feedmill.tokens.dolma_output import GroupedOptions, tokenize_grouped
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
 BOUNDS = ".pbin.feedmill.bounds"
@@ -36,7 +36,7 @@ def dolma(folder: Path) -> None:
 
 def merged(folder: Path) -> None:
     tokenized(folder.parent / "first", "ds")
-    fm.merge([str(folder.parent / "first/x.ds")] * 2, str(folder / "y.ds"), progress=False)
+    fm.tokens.merge([str(folder.parent / "first/x.ds")] * 2, str(folder / "y.ds"), progress=False)
 
 
 def converted(folder: Path) -> None:

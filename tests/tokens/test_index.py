@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.index import index
+from feedmill.tokens.verbs.index import index
 
 
 def test_an_index_does_not_replace_its_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.samples.token_rules.processor import read_rules
-from feedmill.tokens import lengths as module
+from feedmill.tokens.verbs import lengths as module
 from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
 
 pytest.importorskip("jinja2")
@@ -67,7 +67,7 @@ def tokens_of(place: str, *sizes: tuple[int, int]) -> int:
 def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
     """One BOS, which the template writes; the turned photo counts as 300 x 200."""
     place = processor(tmp_path / "p")
-    report = fm.lengths(data, processor=place, progress=False)
+    report = fm.tokens.lengths(data, processor=place, progress=False)
     user = 1 + len("user: ") + len("\n")
     turned = tokens_of(place, (300, 200))
     assert report.lengths.dtype == np.int32 and report.lengths.tolist() == [
@@ -105,17 +105,17 @@ def test_marks_of_media_in_texts(tmp_path: Path) -> None:
     for key, row in {"a": {"messages": listed}, "b": {"messages": turns}, "c": {"messages": more}}.items():
         members |= {f"{key}.jpg": picture(64, 64), f"{key}.json": json.dumps(row).encode()}
     data = dataset(tmp_path / "data", members)
-    report = fm.lengths(data, processor=processor(tmp_path / "p"), progress=False)
+    report = fm.tokens.lengths(data, processor=processor(tmp_path / "p"), progress=False)
     assert report.lengths[0] == report.lengths[1] > 0 > report.lengths[2]
     assert "2 of <image>, and the sample has 1 of image" in report.refused[0].reason
 
 
 def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = processor(tmp_path / "p")
-    first = fm.lengths(data, processor=place, progress=False)
+    first = fm.tokens.lengths(data, processor=place, progress=False)
     with monkeypatch.context() as patch:
         patch.setattr(module._Counter, "count", lambda *_: pytest.fail("counted again"))
-        again = fm.lengths(data, processor=place, progress=False)
+        again = fm.tokens.lengths(data, processor=place, progress=False)
     assert (first.reused, again.reused) == (0, 9) and again.refused == first.refused
     assert again.lengths.tolist() == first.lengths.tolist() and again.folder == first.folder
     shown = CliRunner().invoke(app, ["tokens", "lengths", data, "--processor", place, "--progress", "none"])
@@ -125,31 +125,31 @@ def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: p
 
 def test_whatever_determines_lengths_has_its_own_folder(data: str, tmp_path: Path) -> None:
     place = processor(tmp_path / "p")
-    folders = [fm.lengths(data, processor=place, progress=False).folder]
-    polite = fm.lengths(data, processor=place, chat_template_args={"polite": True}, progress=False)
-    assert polite.lengths[3] == fm.lengths(data, processor=place, progress=False).lengths[3] + len("please")
+    folders = [fm.tokens.lengths(data, processor=place, progress=False).folder]
+    polite = fm.tokens.lengths(data, processor=place, chat_template_args={"polite": True}, progress=False)
+    assert polite.lengths[3] == fm.tokens.lengths(data, processor=place, progress=False).lengths[3] + len("please")
     other = tmp_path / "other.jinja"
     other.write_text(TEMPLATE.replace("user", "").replace(": ", " > "))
-    folders += [polite.folder, fm.lengths(data, processor=place, chat_template=other, progress=False).folder]
+    folders += [polite.folder, fm.tokens.lengths(data, processor=place, chat_template=other, progress=False).folder]
     for change in (
         lambda: (tmp_path / "p/preprocessor_config.json", "image_grid_pinpoints", [[672, 672]]),
         lambda: (tmp_path / "p/tokenizer_config.json", "bos_token", "<|image_pad|>"),
     ):
         path, key, value = change()
         path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
-        folders.append(fm.lengths(data, processor=place, progress=False).folder)
+        folders.append(fm.tokens.lengths(data, processor=place, progress=False).folder)
     assert len(set(folders)) == len(folders) == 5
 
 
 def test_damaged_lengths_are_counted_again(data: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = processor(tmp_path / "p")
-    first = fm.lengths(data, processor=place, progress=False)
+    first = fm.tokens.lengths(data, processor=place, progress=False)
     (file,) = (path for path in Path(first.folder).iterdir() if path.name.startswith("0000"))
     content = bytearray(file.read_bytes())
     for damaged in (content[:-10], content.replace(first.lengths[:1].tobytes(), b"\1\0\0\0")):
         assert bytes(damaged) != bytes(content)
         file.write_bytes(damaged)
-        again = fm.lengths(data, processor=place, progress=False)
+        again = fm.tokens.lengths(data, processor=place, progress=False)
         assert again.reused == 0 and again.lengths.tolist() == first.lengths.tolist()
         assert "counted again" in caplog.text
 
@@ -169,14 +169,14 @@ def test_a_killed_run_keeps_whole_parts(data: str, tmp_path: Path, monkeypatch: 
 
         module._write = dying
         try:
-            fm.lengths(data, processor=place, progress=False)
+            fm.tokens.lengths(data, processor=place, progress=False)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    report = fm.lengths(data, processor=place, progress=False)
+    report = fm.tokens.lengths(data, processor=place, progress=False)
     assert report.reused == 4
     monkeypatch.setattr(module, "PART", 1 << 14)
-    assert fm.lengths(data, processor=place, progress=False).lengths[:4].min() > 0
+    assert fm.tokens.lengths(data, processor=place, progress=False).lengths[:4].min() > 0
 
 
 def sidecars(folder: str) -> dict[str, bytes]:
@@ -199,15 +199,15 @@ def test_engines_write_the_same_bytes(data: str, tmp_path: Path, monkeypatch: py
     place = processor(tmp_path / "p")
     monkeypatch.setattr(module, "PART", 2)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "one"))
-    alone = fm.lengths(data, processor=place, workers=1, progress=False)
+    alone = fm.tokens.lengths(data, processor=place, workers=1, progress=False)
     want = sidecars(alone.folder)
     assert len(want) == 5
 
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "two"))
-    two = fm.lengths(data, processor=place, workers=2, progress=False)
+    two = fm.tokens.lengths(data, processor=place, workers=2, progress=False)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cluster"))
     with Sending():
-        sent = fm.lengths(data, processor=place, progress=False)
+        sent = fm.tokens.lengths(data, processor=place, progress=False)
     for report in (two, sent):
         assert sidecars(report.folder) == want and report.refused == alone.refused
     words = ["tokens", "lengths", data, "--processor", place, "--engine", "part", "--progress", "none"]
@@ -241,22 +241,22 @@ def test_plain_text_and_chosen_media(tmp_path: Path) -> None:
         "c.txt": b"<image>",
     }
     data, place = dataset(tmp_path / "data", members), processor(tmp_path / "p")
-    report = fm.lengths(data, processor=place, text="txt", media=["jpg"], progress=False)
+    report = fm.tokens.lengths(data, processor=place, text="txt", media=["jpg"], progress=False)
     assert report.lengths.tolist() == [5 + tokens_of(place, (300, 200)), -1, 1 + tokens_of(place, (64, 64))]
     assert report.left_out == {"mask.png": 1} and report.refused[0].reason == "text: it is not UTF-8"
     with pytest.raises(fm.ConfigError, match="no sample has media in the part 'jpeg': parts with media are jpg"):
-        fm.lengths(data, processor=place, text="txt", media=["jpeg"], progress=False)
+        fm.tokens.lengths(data, processor=place, text="txt", media=["jpeg"], progress=False)
     with pytest.raises(fm.ConfigError, match="--chat-template is for conversations"):
-        fm.lengths(data, processor=place, text="txt", chat_template="a.jinja", progress=False)
+        fm.tokens.lengths(data, processor=place, text="txt", chat_template="a.jinja", progress=False)
     with pytest.raises(fm.FeedmillError, match="0 of 3 samples kept"):
-        fm.lengths(data, processor=place, text="text", progress=False)
+        fm.tokens.lengths(data, processor=place, text="text", progress=False)
 
 
 def test_five_hundred_images_in_a_sample(tmp_path: Path) -> None:
     image = picture(64, 64)
     members = {f"a.{number}.jpg": image for number in range(500)} | {"a.json": talk(*[None] * 500)}
     place = processor(tmp_path / "p")
-    report = fm.lengths(dataset(tmp_path / "data", members), processor=place, progress=False)
+    report = fm.tokens.lengths(dataset(tmp_path / "data", members), processor=place, progress=False)
     assert report.lengths.tolist() == [8 + 500 * tokens_of(place, (64, 64))]
 
 
@@ -264,30 +264,30 @@ def test_bad_folders_and_datasets(data: str, tmp_path: Path) -> None:
     place = Path(processor(tmp_path / "p"))
     without = dataset(tmp_path / "without", MEMBERS, media=False)
     with pytest.raises(fm.ConfigError, match=r"no media metadata.*prepare-media"):
-        fm.lengths(without, processor=place, progress=False)
+        fm.tokens.lengths(without, processor=place, progress=False)
     (tmp_path / "empty").mkdir()
     with pytest.raises(fm.NotFound, match=r"no preprocessor_config.json and no processor_config.json"):
-        fm.lengths(data, processor=tmp_path / "empty", progress=False)
+        fm.tokens.lengths(data, processor=tmp_path / "empty", progress=False)
     with pytest.raises(fm.ConfigError, match="no conversation in part 'txt' of the first samples: the sample has no"):
-        fm.lengths(data, processor=place, messages="txt", progress=False)
+        fm.tokens.lengths(data, processor=place, messages="txt", progress=False)
     with pytest.raises(fm.ConfigError, match="no rule of LlavaNextProcessor has this option"):
-        fm.lengths(data, processor=place, processor_args={"do_fly": True}, progress=False)
+        fm.tokens.lengths(data, processor=place, processor_args={"do_fly": True}, progress=False)
     with pytest.raises(fm.ConfigError, match="--measure uses no rules"):
-        fm.lengths(data, processor=place, measure=True, check_samples=5, progress=False)
+        fm.tokens.lengths(data, processor=place, measure=True, check_samples=5, progress=False)
     with pytest.raises(fm.ConfigError, match="the chat template does not exist"):
-        fm.lengths(data, processor=place, chat_template="nowhere.jinja", progress=False)
+        fm.tokens.lengths(data, processor=place, chat_template="nowhere.jinja", progress=False)
     other = Path(processor(tmp_path / "other", extra_special_tokens={}))
     vocabulary = (other / "tokenizer.json").read_text()
     (other / "tokenizer.json").write_text(vocabulary.replace("<image>", "<picture>"))
     with pytest.raises(fm.ConfigError, match=r"the tokenizer has no token .* which stands for image in texts"):
-        fm.lengths(data, processor=other, progress=False)
+        fm.tokens.lengths(data, processor=other, progress=False)
     (place / "tokenizer.json").unlink()
     with pytest.raises(fm.NotFound, match=r"the folder has no tokenizer.json"):
-        fm.lengths(data, processor=place, progress=False)
+        fm.tokens.lengths(data, processor=place, progress=False)
     config = place / "processor_config.json"
     config.write_text(json.dumps({"processor_class": "MolmoProcessor"}))
     with pytest.raises(fm.ConfigError, match="there is no rule for MolmoProcessor"):
-        fm.lengths(data, processor=place, progress=False)
+        fm.tokens.lengths(data, processor=place, progress=False)
 
 
 def test_video_of_unknown_size_is_refused(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_video_of_unknown_size_is_refused(tmp_path: Path) -> None:
     videos = json.loads((GOLDEN / "qwen3_vl_video.json").read_text())["files"]
     name = "video_preprocessor_config.json"
     (tmp_path / "p" / name).write_text(json.dumps(videos[name]))
-    report = fm.lengths(dataset(tmp_path / "data", members), processor=place, text="txt", progress=False)
+    report = fm.tokens.lengths(dataset(tmp_path / "data", members), processor=place, text="txt", progress=False)
     assert report.lengths.tolist() == [-1, 1 + tokens_of(place, (64, 64))]
     assert report.refused == [("video: its width and height are unknown", 1, ["a"])]
 
@@ -323,14 +323,14 @@ def test_what_the_processor_counts_otherwise_is_named(
 ) -> None:
     place, real = processor(tmp_path / "p"), Pretended()
     monkeypatch.setattr(module, "RealProcessor", lambda *_: real)
-    found = fm.lengths(data, processor=place, progress=False).lengths
+    found = fm.tokens.lengths(data, processor=place, progress=False).lengths
     done = CliRunner().invoke(app, ["tokens", "lengths", data, "--processor", place, "--check-samples", "3"])
     assert done.exit_code == 1 and "compared with the processor: 3 samples, 3 differ" in done.stdout, done.output
     assert f"differs: c (sample 2): predicted {found[2]:,}, real 1,002" in done.stdout
     assert "differs: d (sample 3): predicted 16, real none: the processor refuses it (ValueError: no)" in done.stdout
     # The longest and the shortest come first, and the template has written BOS itself.
     assert [(images, special) for _, images, special in real.asked[:2]] == [(2, False), (0, False)]
-    report = fm.lengths(data, processor=place, measure=True, progress=False)
+    report = fm.tokens.lengths(data, processor=place, measure=True, progress=False)
     assert report.measured and report.lengths.tolist() == [1001, 1001, 1002, -1, 1001, 1001, 1001, -1, -1]
     assert report.refused[0] == ("the processor refuses it (ValueError: no)", 1, ["d"])
 
@@ -344,9 +344,11 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     done = CliRunner().invoke(app, words)
     report = json.loads(done.stdout)
     assert done.exit_code == 0 and (report["checked"], report["misses"]) == (4, []), done.output
-    measured = fm.lengths(data, processor=place, measure=True, progress=False)
+    measured = fm.tokens.lengths(data, processor=place, measure=True, progress=False)
     assert measured.measured and measured.folder != report["folder"]
-    assert measured.lengths[:4].tolist() == fm.lengths(data, processor=place, progress=False).lengths[:4].tolist()
+    assert (
+        measured.lengths[:4].tolist() == fm.tokens.lengths(data, processor=place, progress=False).lengths[:4].tolist()
+    )
     # A rule that is wrong is found: status 1, with the sample and both numbers.
     from feedmill.samples.token_rules.llava_next import LlavaNextImages
 
@@ -398,11 +400,11 @@ def test_a_plan_finds_lengths_without_a_table_of_media(
 
 def test_the_split_is_that_of_recipes(tmp_path: Path) -> None:
     data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
-    report = fm.lengths(data, processor=place, progress=False)
-    assert report.split == "train" == fm.lengths(data, processor=place, split="train", progress=False).split
-    assert fm.lengths(data, processor=place, split="train", progress=False).reused == report.samples
+    report = fm.tokens.lengths(data, processor=place, progress=False)
+    assert report.split == "train" == fm.tokens.lengths(data, processor=place, split="train", progress=False).split
+    assert fm.tokens.lengths(data, processor=place, split="train", progress=False).reused == report.samples
     with pytest.raises(fm.NotFound, match="nosuch"):
-        fm.lengths(data, processor=place, split="nosuch", progress=False)
+        fm.tokens.lengths(data, processor=place, split="nosuch", progress=False)
 
 
 def test_the_templates_beside_the_first_one(tmp_path: Path) -> None:
@@ -418,10 +420,10 @@ def test_the_templates_beside_the_first_one(tmp_path: Path) -> None:
     tool_use.write_text("{{ bos_token }}tools<image>more")
     second = fm.open(data).lengths_by(place, progress=False)
     assert (second.lengths - first.lengths).tolist() == [0, 4]
-    named = fm.lengths(data, processor=place, chat_template="short", media=["jpg"], progress=False)
+    named = fm.tokens.lengths(data, processor=place, chat_template="short", media=["jpg"], progress=False)
     assert named.lengths.tolist() == [1 + len("short"), -1]
     with pytest.raises(fm.FeedmillError, match=r"no chat template 'shor'.*'short'"):
-        fm.lengths(data, processor=place, chat_template="shor", progress=False)
+        fm.tokens.lengths(data, processor=place, chat_template="shor", progress=False)
 
 
 def test_parts_that_are_lists_of_messages(tmp_path: Path) -> None:
@@ -430,7 +432,7 @@ def test_parts_that_are_lists_of_messages(tmp_path: Path) -> None:
         members[f"{text}.jpg"] = picture(64, 64)
         members[f"{text}.json"] = json.dumps(json.loads(talk(text, None))["messages"]).encode()
     data = dataset(tmp_path / "data", members)
-    assert np.diff(fm.lengths(data, processor=processor(tmp_path / "p"), progress=False).lengths).tolist() == [2]
+    assert np.diff(fm.tokens.lengths(data, processor=processor(tmp_path / "p"), progress=False).lengths).tolist() == [2]
 
 
 def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, NotFound
 from feedmill.samples.preview import token_text
-from feedmill.tokens.decode import decode
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.decode import decode
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import loaded, tokenizer_file, write_lines
 
 TEXTS = ["Hello, world", "the second document", "and a third"]
@@ -76,8 +76,8 @@ def test_a_folder_behind_a_link(home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_outputs_made_of_token_files_know_it_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenize(["a.jsonl"], "data/a", tokenizer="tokenizer.json", workers=1, eos="<|endoftext|>")
     (home / "out/deep").mkdir(parents=True)
-    fm.merge(["data/a.pbin"], "out/deep/merged.pbin", progress=False)
-    fm.shuffle(["data/a.pbin"], "out/shuffled.ds", progress=False)
+    fm.tokens.merge(["data/a.pbin"], "out/deep/merged.pbin", progress=False)
+    fm.tokens.shuffle(["data/a.pbin"], "out/shuffled.ds", progress=False)
     fm.convert("data/a.pbin", "out/converted", to="megatron", progress=False)
     monkeypatch.chdir(home.parent / "elsewhere")
     assert texts_of(home / "out/deep/merged.pbin") == TEXTS
@@ -91,7 +91,7 @@ def test_outputs_keep_the_settings_that_load_it(home: Path) -> None:
     (home / "tokenizer_config.json").write_text(json.dumps(settings))
     write_lines(home / "b.jsonl", ["a<|tool|>b"])
     tokenize(["b.jsonl"], "data/b", tokenizer=".", workers=1, eos="<|endoftext|>")
-    fm.merge(["data/b.pbin"], "data/merged.pbin", progress=False)
+    fm.tokens.merge(["data/b.pbin"], "data/merged.pbin", progress=False)
     assert texts_of(home / "data/b.pbin") == texts_of(home / "data/merged.pbin") == ["a<|tool|>b"]
 
 

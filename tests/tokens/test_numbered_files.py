@@ -24,7 +24,7 @@ from feedmill.tokens.encode import Encodings
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
 from feedmill.tokens.token_files import TokenizeReport
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.kills import finish, moments, run_until_killed
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
@@ -289,7 +289,7 @@ def test_merge_cuts_files_where_tokenize_does(format: str, tmp_path: Path) -> No
     ]
     one = run(source, tmp_path / "one", formats=[format])
     suffix = FORMATS[format][0]
-    merged = fm.merge([one.outputs[format]], f"{tmp_path}/merged/web{suffix}", max_file_size=2000)
+    merged = fm.tokens.merge([one.outputs[format]], f"{tmp_path}/merged/web{suffix}", max_file_size=2000)
     assert merged.notes[:1] == report.notes
     assert [done.documents for done in merged.outputs] == [
         len(documents(tmp_path / f"many/web_{n:05d}{suffix}")) for n in range(report.numbered_files[format])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.numbers import (
+from feedmill.tokens.verbs.numbers import (
     Step,
     count_lines,
     count_tokens,

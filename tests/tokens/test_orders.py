@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.tokens.merge import interleaved
-from feedmill.tokens.shuffle import ORDERS, chunk_range, chunk_seed, chunk_shuffled, shuffled
-from feedmill.tokens.split import parts_by_ratio
+from feedmill.tokens.verbs.merge import interleaved
+from feedmill.tokens.verbs.shuffle import ORDERS, chunk_range, chunk_seed, chunk_shuffled, shuffled
+from feedmill.tokens.verbs.split import parts_by_ratio
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/modalities/expected.json").read_text())
 

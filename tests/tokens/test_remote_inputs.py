@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import feedmill as fm
 from feedmill.formats.tokens.base import TokenShard
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore, open_store
@@ -24,6 +23,7 @@ from feedmill.tokens import corpus as corpus_module
 from feedmill.tokens.corpus import Corpus, Documents
 from helpers.durations import examples
 from helpers.engine_verbs import copies, download
+from helpers.faces import face_of
 from helpers.kills import finish
 
 SIZE = 6 << 20
@@ -76,7 +76,7 @@ def test_inputs_are_sent_once(
     verb: str, options: dict[str, Any], most: float, inputs: str, served: Counter[str], tmp_path: Path
 ) -> None:
     """They were sent once for each file that is written."""
-    call = getattr(fm, verb)
+    call = face_of(verb)
     options = {**options, "max_tokens_per_file": PER_FILE, "workers": 1, "progress": False}
     report = call([str(tmp_path / "in")], str(tmp_path / "here/{part}.pbin"), **options)
     assert len(report.outputs) > 3 and not served

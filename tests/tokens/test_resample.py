@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.storage import LocalStore
-from feedmill.tokens.resample import Source, resample
+from feedmill.tokens.verbs.resample import Source, resample
 
 Row = tuple[str, str, str, bytes]
 

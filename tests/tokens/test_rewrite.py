@@ -22,11 +22,11 @@ from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
 from feedmill.tokens import corpus, rewrite, writer
 from feedmill.tokens.corpus import Chunks, open_corpus
-from feedmill.tokens.filter import filter
-from feedmill.tokens.merge import merge
 from feedmill.tokens.outputs import sizes_of
-from feedmill.tokens.shuffle import shuffle, shuffle_chunk, shuffled
-from feedmill.tokens.split import split
+from feedmill.tokens.verbs.filter import filter
+from feedmill.tokens.verbs.merge import merge
+from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk, shuffled
+from feedmill.tokens.verbs.split import split
 from helpers.durations import examples
 
 Documents = list[list[int]]

@@ -19,7 +19,7 @@ from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens import job, token_files
 from feedmill.tokens.token_files import TokenizeReport
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 

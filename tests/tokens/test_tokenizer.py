@@ -15,8 +15,8 @@ import pytest
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.tokens import engines, tokenizer
-from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
 
 

@@ -26,7 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [json.dumps({"id": f"d{n}", "text": f"document {n}"}) + "\n" + "\n" * (n % 7 == 3) for n in range(COUNT)]
     (folder / "raw.jsonl").write_text("\n" + "".join(lines))
     fm.convert(folder / "raw.jsonl", folder / "wds", "webdataset", max_shard_samples=25, workers=1, progress=False)
-    fm.reshard(folder / "wds", folder / "again", max_shard_samples=40, shuffle=3, workers=1, progress=False)
+    fm.edit.reshard(folder / "wds", folder / "again", max_shard_samples=40, shuffle=3, workers=1, progress=False)
     return folder
 
 
@@ -111,7 +111,7 @@ def test_a_recipe_of_shards_is_traced_in_both_directions(root: Path) -> None:
 
 def test_shards_without_lineage_are_the_raw_samples(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "wds", tmp_path / "wds", ignore=shutil.ignore_patterns("*.lineage"))
-    fm.reshard(tmp_path / "wds", tmp_path / "new", max_shard_samples=50, workers=1, progress=False)
+    fm.edit.reshard(tmp_path / "wds", tmp_path / "new", max_shard_samples=50, workers=1, progress=False)
     (tmp_path / "r.yaml").write_text(yaml.safe_dump({"epochs": 1, "shuffle": "none", "concat": [{"path": "new"}]}))
     (entry, *_) = fm.trace(tmp_path / "r.yaml", step=15, global_batch=2, origins=True, show=True).facts["entries"]
     (origin,) = entry["origins"]
@@ -127,10 +127,10 @@ def test_shards_without_lineage_are_the_raw_samples(root: Path, tmp_path: Path) 
 
 def test_shards_that_change_in_place_keep_their_lineage(root: Path, tmp_path: Path) -> None:
     fm.convert(root / "raw.jsonl", tmp_path / "wds", "webdataset", max_shard_samples=25, workers=1, progress=False)
-    fm.append(tmp_path / "wds", [root / "wds"], max_shard_samples=60, prefix="b", workers=1, progress=False)
+    fm.edit.append(tmp_path / "wds", [root / "wds"], max_shard_samples=60, prefix="b", workers=1, progress=False)
     dataset = fm.open(tmp_path / "wds", raw=True)
     keys = [dataset[n].key for n in (0, 26, 27, 49)]
-    fm.delete(tmp_path / "wds", [*keys, *(dataset[n].key for n in range(50, 75))], workers=1, progress=False)
+    fm.edit.delete(tmp_path / "wds", [*keys, *(dataset[n].key for n in range(50, 75))], workers=1, progress=False)
     kept = fm.open(tmp_path / "wds", raw=True)
     lineages = Lineages()
     for index in range(len(kept)):
@@ -139,7 +139,7 @@ def test_shards_that_change_in_place_keep_their_lineage(root: Path, tmp_path: Pa
         line = json.loads(read_raw(raw.path, [raw.row])[raw.row])
         assert line["text"] == json.loads(kept[index].raw("json"))["text"]
     assert len(list(tmp_path.glob("wds/**/*.lineage"))) == len(kept.row_files)
-    fm.add_parts(tmp_path / "wds", added, workers=1, progress=False)
+    fm.edit.add_parts(tmp_path / "wds", added, workers=1, progress=False)
     assert [one.verb for one in Lineages().follow(kept.row_files[0], 0).chain] == ["convert", ""]
 
 
@@ -156,7 +156,7 @@ def test_a_replaced_conversion_has_no_lineages_of_the_old_one(root: Path, tmp_pa
         )  # fmt: skip
     assert len(list(tmp_path.glob("wds/**/*.lineage"))) == 2
     check(fm.open(tmp_path / "wds", raw=True), ["convert"])
-    fm.reshard(root / "wds", tmp_path / "wds", max_shard_samples=50, overwrite=True, workers=1, progress=False)
+    fm.edit.reshard(root / "wds", tmp_path / "wds", max_shard_samples=50, overwrite=True, workers=1, progress=False)
     check(fm.open(tmp_path / "wds", raw=True), ["reshard", "convert"])
     (tmp_path / "wds/shards/000000.tar").write_bytes((root / "wds/shards/000000.tar").read_bytes())
     with pytest.raises(DataError, match="does not describe it"):

@@ -162,7 +162,7 @@ def test_tokens_without_lineage_are_an_error(tmp_path: Path, format: str) -> Non
     for path in (tmp_path / "f").glob("*.feedmill.lineage"):
         path.unlink()
     main = {"megatron": ".idx", "dolma": ".npy"}.get(format, f".{format}")
-    fm.merge([str(lost.with_suffix(main))], str(merged), progress=False)
+    fm.tokens.merge([str(lost.with_suffix(main))], str(merged), progress=False)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump({"concat": [{"path": str(known)}, {"path": str(lost.with_suffix(main))}]}))
     for paths in (tmp_path / "f", [known, lost.with_suffix(main)], [known, merged], recipe):

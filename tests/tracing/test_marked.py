@@ -45,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             text = " ".join([plain, *(QUESTIONS[leak] for leak in leaks), plain])
             rows.append({"id": f"{name}{number}", "text": text, "good": number % 4 != 1})
         write(folder / f"web/documents/{name}.jsonl", rows)
-    fm.decontaminate([str(folder / "web/documents")], against=[str(folder / "quiz.jsonl")], **QUIET)
+    fm.documents.decontaminate([str(folder / "web/documents")], against=[str(folder / "quiz.jsonl")], **QUIET)
     stream = {
         "name": "kept",
         "documents": [str(folder / "web/documents/[ab].jsonl")],

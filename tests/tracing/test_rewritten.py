@@ -40,8 +40,8 @@ def check_tokens(path: Path) -> None:
 
 def test_merged_shuffled_and_filtered_files(root: Path) -> None:
     inputs = [str(root / "a.pbin"), str(root / "b.pbin")]
-    fm.merge(inputs, root / "merged.ds", progress=False)
-    fm.shuffle([str(root / "merged.ds")], root / "shuffled.pbin", seed=3, progress=False)
+    fm.tokens.merge(inputs, root / "merged.ds", progress=False)
+    fm.tokens.shuffle([str(root / "merged.ds")], root / "shuffled.pbin", seed=3, progress=False)
     fm.filter([str(root / "shuffled.pbin")], root / "long.pbin", min_length=9, progress=False)
     for name in ("merged.ds", "shuffled.pbin", "long.pbin"):
         check_tokens(root / name)
@@ -50,8 +50,8 @@ def test_merged_shuffled_and_filtered_files(root: Path) -> None:
 
 
 def test_numbered_and_split_files_say_which_of_them_has_a_document(root: Path) -> None:
-    fm.shuffle([str(root / "a.pbin")], root / "n.pbin", seed=1, max_file_size="1kB", progress=False)
-    fm.split(
+    fm.tokens.shuffle([str(root / "a.pbin")], root / "n.pbin", seed=1, max_file_size="1kB", progress=False)
+    fm.tokens.split(
         [str(root / "a.pbin")],
         str(root / "part_{part}.pbin"),
         ratio={"train": 8, "val": 1, "test": 1},
@@ -76,7 +76,7 @@ def test_a_document_that_a_limit_dropped_is_named(root: Path) -> None:
 
 def test_lines(root: Path) -> None:
     (root / "lines").mkdir()
-    fm.shuffle([str(root / "a.jsonl"), str(root / "b.jsonl")], root / "lines/s.jsonl", seed=2, progress=False)
+    fm.tokens.shuffle([str(root / "a.jsonl"), str(root / "b.jsonl")], root / "lines/s.jsonl", seed=2, progress=False)
     assert [path.name for path in (root / "lines").iterdir()] == ["s.jsonl"]  # nothing else among the documents
     lineages = Lineages()
     rows = read_raw(str(root / "lines/s.jsonl"), range(2 * COUNT))
@@ -86,7 +86,7 @@ def test_lines(root: Path) -> None:
 
 
 def test_chunks_lead_to_the_documents_that_they_are_parts_of(root: Path) -> None:
-    fm.shuffle([str(root / "a.pbin"), str(root / "b.pbin")], root / "c.pbin", chunk=20, seed=4, progress=False)
+    fm.tokens.shuffle([str(root / "a.pbin"), str(root / "b.pbin")], root / "c.pbin", chunk=20, seed=4, progress=False)
     lineages, dataset, tokenizer = Lineages(), fm.open(root / "c.pbin"), loaded()
     for row, sample in enumerate(dataset.read(range(len(dataset)))):
         (raw,) = lineages.follow(str(root / "c.pbin"), row).raw

@@ -67,7 +67,7 @@ def test_samples_show_their_parts(root: Path) -> None:
     sample = fm.open(root / "pages")[0]
     found = card(sample)
     assert found.images == 1 and sample.key in found.words
-    typed = fm.CaptioningSample(
+    typed = fm.samples.CaptioningSample(
         __key__="k<b>", __restore_key__=(), image=Image.new("RGB", (2000, 10)), caption="a <b>cat</b>"
     )
     found = card(typed)

@@ -125,7 +125,9 @@ def test_the_report_for_forget_is_that_of_the_verb(root: Path, site: Site, tmp_p
         "/recipe.yaml/" + re.search(r'href="/recipe.yaml/(forget.zip[^"]+)"', page.text)[1].replace("&amp;", "&")
     )
     assert answer.status == 200 and answer.headers["content-type"] == "application/zip"
-    fm.forget([data["document"]], [root / "recipe.yaml"], report=tmp_path / "gone", global_batch=data["batch"])
+    fm.documents.forget(
+        [data["document"]], [root / "recipe.yaml"], report=tmp_path / "gone", global_batch=data["batch"]
+    )
     with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
         found = {name.removeprefix("forget/"): archive.read(name) for name in archive.namelist()}
     wanted = {path.name: path.read_bytes() for path in (tmp_path / "gone").iterdir()}

@@ -83,7 +83,7 @@ def test_of_long_files_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_a_loader_writes(root: Path, tmp_path: Path) -> None:
-    told = fm.Telemetry(every=1e-9, log=False, jsonl=tmp_path / "own-{rank}.jsonl")
+    told = fm.loading.Telemetry(every=1e-9, log=False, jsonl=tmp_path / "own-{rank}.jsonl")
     loader = fm.Loader(fm.Recipe.load(root / "mix.yaml").plan(), 16, telemetry=told)
     for _ in zip(range(5), loader, strict=False):
         pass

@@ -38,7 +38,7 @@ def leaks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copies = [f"the same words {n} times in both folders of these documents" for n in (5, 5)]
         rows = [{"id": f"{folder}{n}", "text": text} for n, text in enumerate([*own, *copies])]
         write(root / f"documents/{folder}/a.jsonl", rows)
-    fm.decontaminate([str(root / "documents")], against=[str(root / "quiz.jsonl")], **QUIET)
+    fm.documents.decontaminate([str(root / "documents")], against=[str(root / "quiz.jsonl")], **QUIET)
     fm.dedupe([str(root / "documents")], near=True, **QUIET)
     return root
 
@@ -98,7 +98,7 @@ def test_a_later_run_keeps_the_texts_of_earlier_ones_and_odd_attributes_are_show
     write(tmp_path / "documents/b.jsonl", [{"id": "b", "text": OTHER}])
     for file, against in (("a", "quiz"), ("b", "more")):
         documents = [str(tmp_path / f"documents/{file}.jsonl")]
-        fm.decontaminate(documents, against=[str(tmp_path / f"{against}.jsonl")], **QUIET)
+        fm.documents.decontaminate(documents, against=[str(tmp_path / f"{against}.jsonl")], **QUIET)
     path = tmp_path / "attributes/leaked/b.jsonl"
     path.write_text(path.read_text().replace("[[0,", '[["x",'))
     with serving(tmp_path / "documents") as site:

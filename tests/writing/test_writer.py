@@ -154,10 +154,13 @@ def test_dataclasses_are_written_by_a_field_map(tmp_path: Path) -> None:
 def test_typed_samples_come_back_as_they_were(tmp_path: Path) -> None:
     typed = {"sample_type": "CaptioningSample", "field_map": {"image": "png", "caption": "txt"}}
     picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
-    first = [fm.CaptioningSample(__key__=f"{i}", __restore_key__=(), image=picture, caption=f"n {i}") for i in range(4)]
+    first = [
+        fm.samples.CaptioningSample(__key__=f"{i}", __restore_key__=(), image=picture, caption=f"n {i}")
+        for i in range(4)
+    ]
     fm.write(str(tmp_path / "a"), first, **typed)
     ds = fm.open(tmp_path / "a")
-    assert isinstance(ds[2], fm.CaptioningSample) and ds[2].caption == "n 2"
+    assert isinstance(ds[2], fm.samples.CaptioningSample) and ds[2].caption == "n 2"
     assert np.array_equal(ds[2].image, picture)
     fm.write(str(tmp_path / "b"), ds, **typed)  # a dataset is an iterable of samples
     assert files(tmp_path / "a") == files(tmp_path / "b")

@@ -24,7 +24,7 @@ WARM = 200
 def batches(options: argparse.Namespace) -> Iterator[list[Any]]:
     """Yield the batches of one loader without workers."""
     if options.images:
-        dataset = fm.open(options.path, decode=fm.Decoder(image=options.images))
+        dataset = fm.open(options.path, decode=fm.samples.Decoder(image=options.images))
     else:
         dataset = fm.open(options.path, dataset_config="crude.yaml", decode=None)
     plan = fm.Plan.over(dataset, shuffle=options.shuffle)

@@ -74,7 +74,7 @@ def train(path: str, seq_len: str, kind: str) -> dict[str, float]:
 
 def index(path: str, index: str) -> dict[str, float]:
     """Return the seconds of the function with one worker, after its compiled code is loaded."""
-    from feedmill.tokens.index import index as write_index
+    from feedmill.tokens.verbs.index import index as write_index
 
     small = Path(index).with_suffix(".small.jsonl")
     small.write_text('{"text": "x"}\n')
@@ -91,8 +91,8 @@ def rewrite(what: str, source: str, target: str, runs: str) -> dict[str, float]:
 
 def _rewriting(what: str, source: Path, target: Path) -> Work:
     """Return the call that does the same work in Feedmill, in the peer's order."""
-    from feedmill.tokens.merge import merge
-    from feedmill.tokens.shuffle import shuffle, shuffle_chunk
+    from feedmill.tokens.verbs.merge import merge
+    from feedmill.tokens.verbs.shuffle import shuffle, shuffle_chunk
 
     files = [str(path) for path in sorted(source.glob("*.ds"))] if source.is_dir() else [str(source)]
     if what == "merger":

@@ -12,12 +12,12 @@ from feedmill.jobs.options import call
 from feedmill.tokens.options import Decode
 
 if TYPE_CHECKING:
-    from feedmill.tokens.decode import Decoded
+    from feedmill.tokens.verbs.decode import Decoded
 
 
 @command(Decode)
 def decode(options: Decode, json: bool) -> None:
-    from feedmill.tokens.decode import decode as run
+    from feedmill.tokens.verbs.decode import decode as run
 
     found = call(run, options)
     emit([one.as_dict() for one in found], json, lambda: show(found))

@@ -438,7 +438,7 @@ def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
     """Train a tokenizer on the documents, and tokenize them: prose to `.pbin`, source code to `.ds`."""
     from feedmill.demo.vocabulary import train_tokenizer
     from feedmill.storage import LocalStore
-    from feedmill.tokens.tokenize import tokenize
+    from feedmill.tokens.verbs.tokenize import tokenize
 
     story.chapter("Tokenize: prose to Modalities' .pbin, source code to datatrove's .ds")
     folder = story.out / "text"

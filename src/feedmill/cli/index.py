@@ -12,13 +12,13 @@ from feedmill.jobs.options import call
 from feedmill.tokens.options import Index
 
 if TYPE_CHECKING:
-    from feedmill.tokens.index import IndexReport
+    from feedmill.tokens.verbs.index import IndexReport
 
 
 @command(Index, engines=True)
 def index(options: Index, json: bool) -> None:
     """Exit status 1 if lines were skipped."""
-    from feedmill.tokens.index import index as run
+    from feedmill.tokens.verbs.index import index as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))

@@ -12,7 +12,7 @@ from feedmill.jobs.options import call
 from feedmill.tokens.options import Lengths
 
 if TYPE_CHECKING:
-    from feedmill.tokens.lengths import LengthsReport
+    from feedmill.tokens.verbs.lengths import LengthsReport
 
 _SHOWN = 20
 
@@ -20,7 +20,7 @@ _SHOWN = 20
 @command(Lengths, engines=True)
 def lengths(options: Lengths, json: bool) -> None:
     """Exit status 1 if a predicted length differs from that of the processor itself."""
-    from feedmill.tokens.lengths import lengths as run
+    from feedmill.tokens.verbs.lengths import lengths as run
 
     report = call(run, options)
     emit(report.as_dict(), json, lambda: show(report))

@@ -10,7 +10,7 @@ from feedmill.tokens.options import Merge
 
 @command(Merge, engines=True)
 def merge(options: Merge, json: bool) -> None:
-    from feedmill.tokens.merge import merge as run
+    from feedmill.tokens.verbs.merge import merge as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show_written(report))

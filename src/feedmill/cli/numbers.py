@@ -10,7 +10,7 @@ from feedmill.tokens.options import Numbers
 
 @command(Numbers)
 def numbers(options: Numbers, json: bool) -> None:
-    from feedmill.tokens.numbers import numbers as run
+    from feedmill.tokens.verbs.numbers import numbers as run
 
     found = call(run, options).as_dict()
     emit(found, json, lambda: facts((name.replace("_", " "), value) for name, value in found.items()))

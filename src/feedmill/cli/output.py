@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from feedmill.curation.mix.report import MixReport
     from feedmill.jobs.dry_run import DryRun, PlannedFile
     from feedmill.jobs.left_out import LeftOut
-    from feedmill.tokens.rewrite import Report as Rewritten
+    from feedmill.tokens.rewrite import TokensReport as Rewritten
 
 
 class Report(Protocol):

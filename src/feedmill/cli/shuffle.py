@@ -10,7 +10,7 @@ from feedmill.tokens.options import Shuffle
 
 @command(Shuffle, engines=True)
 def shuffle(options: Shuffle, json: bool) -> None:
-    from feedmill.tokens.shuffle import shuffle as run
+    from feedmill.tokens.verbs.shuffle import shuffle as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show_written(report))

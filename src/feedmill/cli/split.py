@@ -10,7 +10,7 @@ from feedmill.tokens.options import Split
 
 @command(Split, engines=True)
 def split(options: Split, json: bool) -> None:
-    from feedmill.tokens.split import split as run
+    from feedmill.tokens.verbs.split import split as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show_written(report))

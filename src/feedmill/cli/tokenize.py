@@ -22,7 +22,7 @@ def tokenize(options: Tokenize, json: bool) -> str:
 
     if options.backend in ("auto", "fastokens") and options.chat is None:
         load_ahead(str(options.tokenizer))
-    from feedmill.tokens.tokenize import tokenize as run
+    from feedmill.tokens.verbs.tokenize import tokenize as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))

@@ -13,3 +13,33 @@ A path or pattern becomes files, a file units, a unit batches of texts with thei
   declared types.
 - `expressions/`: jq and JSONPath. `warc/`: web archives. `lineage/`: which row of which file a row was made from.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feedmill.provided import lazily
+
+HOMES = {
+    "FilterConfig": "curation.mix.config",
+    "decontaminate": "curation.decontaminate.job",
+    "extract": "curation.extract.extract",
+    "forget": "tracing.forget",
+    "stat": "curation.stat",
+}
+__all__ = [
+    "FilterConfig",
+    "decontaminate",
+    "extract",
+    "forget",
+    "stat",
+]
+
+if TYPE_CHECKING:
+    from feedmill.curation.decontaminate.job import decontaminate
+    from feedmill.curation.extract.extract import extract
+    from feedmill.curation.mix.config import FilterConfig
+    from feedmill.curation.stat import stat
+    from feedmill.tracing.forget import forget
+else:
+    __getattr__, __dir__ = lazily("documents", HOMES)

@@ -13,16 +13,29 @@ functions: a *decoder* that a sample calls for one part, and a *view* that turns
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, Self, SupportsIndex, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted
+from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import checked_costs
 from feedmill.formats.extents import Extents
@@ -31,6 +44,14 @@ from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 from feedmill.provided import provided
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as WithDefault
+
+    Read = WithDefault("Read", default=Any, covariant=True)
+else:
+    Read = TypeVar("Read", covariant=True)  # without a default before Python 3.13
+Made = TypeVar("Made")
 
 View = Callable[[list[Sample]], list[Any]]
 """Raw samples -> what the user gets, one for one and in order."""
@@ -96,10 +117,13 @@ def reopened(reopen: Callable[[], Dataset], fingerprint: str) -> Dataset:
 Indices = npt.NDArray[np.int64] | Sequence[int]
 
 
-class Dataset(Hinted, Showable, ABC):
+class Dataset(Hinted, Showable, ABC, Generic[Read]):
     """One dataset in one format: random access in bulk, by number or by key.
 
     Safe to read from several threads. `len` and all indices exclude samples that the split excludes.
+
+    Type checkers know the type of its samples if it is declared:
+    ``ds: fm.Dataset[fm.samples.CaptioningSample] = fm.open("coco")``.
 
     Attributes:
         format: the format's short name.
@@ -321,7 +345,7 @@ class Dataset(Hinted, Showable, ABC):
             return f"Run 'feedmill tokenize {self.url}' to write token files, which index the length of each document."
         return f"The index of the format {self.format!r} does not have it."
 
-    def read(self, indices: Indices) -> list[Any]:
+    def read(self, indices: Indices) -> list[Read]:
         """Return samples in bulk, converted by this dataset's view (`Sample`, or the declared sample type)."""
         if len(indices) != 1:
             return self._viewed(self.read_raw(indices))
@@ -409,7 +433,7 @@ class Dataset(Hinted, Showable, ABC):
         key, part = split_name(name)
         return self.read_raw([self.find(key)])[0].raw(part)
 
-    def map(self, function: Callable[[Any], Any]) -> Dataset:
+    def map(self, function: Callable[[Read], Made]) -> Dataset[Made]:
         """Return a view of this dataset whose samples are results of a function. Nothing is read until then.
 
         Positions, keys and locations are unchanged, and so is the fingerprint: a run can resume with another function.
@@ -423,7 +447,7 @@ class Dataset(Hinted, Showable, ABC):
         """
         return provided("mapped")(self, function)  # type: ignore[no-any-return]
 
-    def filter(self, function: Callable[[Any], Any], *, progress: bool = True) -> Dataset:
+    def filter(self, function: Callable[[Read], Any], *, progress: bool = True) -> Dataset[Read]:
         """Return a view of the samples for which a function is true. Every sample is read once, now.
 
         Args:
@@ -434,9 +458,10 @@ class Dataset(Hinted, Showable, ABC):
             DataError: the function failed; the error names the sample.
             EmptyResult: it is true for no sample.
         """
-        return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
+        with _user_frames():
+            return provided("filtered")(self, function, progress=progress)  # type: ignore[no-any-return]
 
-    def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset:
+    def select(self, indices: Indices | slice | npt.NDArray[np.bool_]) -> Dataset[Read]:
         """Return a view of some samples, in the given order.
 
         Args:
@@ -448,7 +473,7 @@ class Dataset(Hinted, Showable, ABC):
         """
         return provided("selected")(self, indices)  # type: ignore[no-any-return]
 
-    def lengths_by(self, processor: Any, **options: Any) -> Dataset:
+    def lengths_by(self, processor: Any, **options: Any) -> Dataset[Read]:
         """Return a view of this dataset whose samples have lengths: the tokens that a model's processor makes of them.
 
         They are counted as `feedmill tokens lengths` does, and kept in its cache folder: text once, media by their
@@ -456,11 +481,11 @@ class Dataset(Hinted, Showable, ABC):
 
         Args:
             processor: folder of the checkpoint: its processor and its tokenizer.json.
-            options: as of `feedmill.lengths`: messages, text, chat_template, chat_template_args, processor_args, media,
-                measure, progress.
+            options: as of `feedmill.tokens.lengths`: messages, text, chat_template, chat_template_args, processor_args,
+                media, measure, progress.
 
         Raises:
-            ConfigError, NotFound, EmptyResult: as `feedmill.lengths` does; or the samples are tokens already.
+            ConfigError, NotFound, EmptyResult: as `feedmill.tokens.lengths` does; or the samples are tokens already.
         """
         return provided("lengths_by")(self, processor, **options)  # type: ignore[no-any-return]
 
@@ -499,32 +524,81 @@ class Dataset(Hinted, Showable, ABC):
         """
         return provided("to_torch")(self, transform)
 
-    def __getitem__(self, index: int | slice | str) -> Any:
+    @overload
+    def __getitem__(self, index: int | str) -> Read: ...
+
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[Any]) -> list[Read]: ...
+
+    def __getitem__(self, index: int | str | slice | Sequence[int] | npt.NDArray[Any]) -> Read | list[Read]:
+        with _user_frames():
+            return self._indexed(index)
+
+    def _indexed(self, index: int | str | slice | Sequence[int] | npt.NDArray[Any]) -> Read | list[Read]:
         if isinstance(index, str):
-            return self.read([self.find(index)])[0]
+            return self._by_key(index)
         if isinstance(index, slice):
             return self.read(range(*index.indices(len(self))))
+        if isinstance(index, Sequence | np.ndarray):  # not a text: those are keys
+            numbers = np.asarray(index)
+            if numbers.dtype == bool:
+                return self.select(numbers).read(range(int(numbers.sum())))
+            return self.read([self._checked(each) for each in index])  # type: ignore[arg-type]  # no text is here
         return self.read([self._checked(index)])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def _by_key(self, key: str) -> Read:
+        """Return a sample by its key. A `NotFound` says what else has this name: a split, or a part of each sample."""
+        try:
+            return self._read_key(key)
+        except NotFound as error:
+            if key in self.splits:
+                error.fix = f"It is a split: fm.open(path, split={key!r})."
+            elif len(self):
+                with contextlib.suppress(FeedmillError):
+                    first: Any = self.read([0])[0]
+                    if key in getattr(first, "__dataclass_fields__", first if isinstance(first, Mapping) else ()):
+                        error.fix = f"Each sample has a part of this name: dataset.to_arrow([{key!r}]) reads them all."
+            raise
+
+    def _read_key(self, key: str) -> Read:
+        return self.read([self.find(key)])[0]
+
+    def __add__(self, other: object) -> Any:
+        """Raise TypeError: datasets are joined by a plan."""
+        raise TypeError("datasets are not added: use fm.Plan.over([a, b], weights=[1, 2]), or 'concat' in a recipe")
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Read]:
         """Return samples by number, for a torch `DataLoader`, which asks for those of a batch together."""
         samples = self.read([self._checked(index) for index in indices])
         explain_to_torch({type(sample) for sample in samples})
         return samples
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Read]:
         for start in range(0, len(self), 256):
-            yield from self.read(range(start, min(start + 256, len(self))))
+            with _user_frames():
+                block = self.read(range(start, min(start + 256, len(self))))
+            yield from block
 
     def _inside(self, indices: Indices) -> npt.NDArray[np.int64]:
         """Return numbers of samples, int64[n]. Raises `IndexError` for one that is negative or too large."""
         return numbers_inside(indices, len(self), self.url)
 
-    def _checked(self, index: int) -> int:
+    def _checked(self, index: SupportsIndex) -> int:
         count = len(self)
+        index = operator.index(index)
         if not -count <= index < count:
             raise IndexError(f"{self.url}: sample {index} of {count}")
         return index % count if count else index
+
+
+class _user_frames:  # as a function; a generator would add frames, and takes longer
+    """Remove the frames of this package from the error of a user's function in `Dataset.map` or `filter`."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, DataError) and error.kind == "function-failed":
+            raise shortened(error)
 
 
 def numbers_inside(indices: npt.ArrayLike, count: int, url: str, noun: str = "sample") -> npt.NDArray[np.int64]:

@@ -17,7 +17,7 @@ HINTS: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("column_names", "columns", "features", "schema", "dtypes"),
-        "The parts of a sample are list(dataset[0]); dataset.to_arrow().schema has their types.",
+        "dataset[0] shows the parts of a sample; dataset.to_arrow().schema has their names and types.",
     ),
     **dict.fromkeys(("num_rows", "shape", "size"), "Use len(dataset)."),
     **dict.fromkeys(
@@ -41,11 +41,13 @@ HINTS: Mapping[str, str] = {
         ),
         "Use dataset.map(function), which returns other samples.",
     ),
+    "tokenize": "Use fm.open(path, tokenize='tokenizer.json'), or fm.tokenize for files of tokens.",
     "sort": "Use dataset.select(indices) with the order that you want.",
     "unique": "Use dataset.to_polars() or dataset.to_pandas().",
     "to_list": "Use list(dataset).",
     **dict.fromkeys(
-        ("save_to_disk", "push_to_hub", "to_parquet", "to_json", "to_csv", "save"), "Use fm.write or fm.convert."
+        ("save_to_disk", "push_to_hub", "to_parquet", "to_json", "to_csv", "save"),
+        "Use fm.write(path, dataset), or fm.convert(path, output, to=format).",
     ),
     **dict.fromkeys(
         ("shard", "n_shards", "num_shards"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -192,8 +193,24 @@ class Sample(Displayed, Mapping[str, Any]):
 
     def _missing(self, name: str) -> NotFound:
         have = ", ".join(sorted(self._spans)) or "none"
-        error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-field")
+        fix = None
+        for part in self._spans:
+            if part.rpartition(".")[2] == "json" and self._decode is not None:
+                with contextlib.suppress(FeedmillError):
+                    value = self[part]
+                    if isinstance(value, Mapping) and name in value:
+                        fix = f"It is a key of {part!r}: sample[{part!r}][{name!r}]."
+        error = NotFound(f"the sample has no part {name!r} (it has: {have})", kind="missing-field", fix=fix)
         return locate(error, self.source, self.key)
+
+
+if TYPE_CHECKING:
+
+    class AnySample(Sample, Any):  # type: ignore[misc]
+        """A sample of a dataset whose type was not declared: a `Sample`, or one of the types in `feedmill.samples`.
+
+        For type checkers alone: it has the methods of `Sample`, and stands for any type.
+        """
 
 
 def split_name(name: str) -> tuple[str, str]:

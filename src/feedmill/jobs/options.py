@@ -215,7 +215,15 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
             try:
                 given = declared(**signature.bind(*arguments, **named).arguments)
             except TypeError as error:
-                raise TypeError(f"{work.__name__}: {error}") from None
+                required = [option.name for option in options.values() if option.default is MISSING]
+                raise TypeError(f"{work.__name__}({', '.join([*required, '...'])}): {error}") from None
+            for name in (option.name for option in options.values() if option.hint in (Path, Paths)):
+                opened = getattr(getattr(given, name), "url", None)
+                if opened is not None:  # a dataset or a plan
+                    raise TypeError(
+                        f"{work.__name__}: {name!r} is a path, not a {type(getattr(given, name)).__name__}:"
+                        f" pass {opened!r}"
+                    )
             if not runs_dry or not getattr(given, "dry_run", False):
                 return work(given)
             from feedmill.jobs.dry_run import run_dry

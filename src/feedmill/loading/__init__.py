@@ -20,3 +20,30 @@ A position becomes a batch: `layout.py` says which positions are this rank's, `w
   read. `step_reader.py` reads single steps through that cache. `bench.py` implements the command of this name, and
   `options.py` has the options of both verbs, ``bench`` and ``cache``.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feedmill.provided import lazily
+
+HOMES = {
+    "Cooker": "loading.cooking",
+    "PlanDataset": "loading.adapters.mapped",
+    "Substitute": "loading.failures",
+    "Telemetry": "loading.metrics",
+}
+__all__ = [
+    "Cooker",
+    "PlanDataset",
+    "Substitute",
+    "Telemetry",
+]
+
+if TYPE_CHECKING:
+    from feedmill.loading.adapters.mapped import PlanDataset
+    from feedmill.loading.cooking import Cooker
+    from feedmill.loading.failures import Substitute
+    from feedmill.loading.metrics import Telemetry
+else:
+    __getattr__, __dir__ = lazily("loading", HOMES)

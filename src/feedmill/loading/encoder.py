@@ -64,7 +64,7 @@ def stateless(
             position of the sample (of the first sample, for batches and windows). Such calls run one at a time: prefer
             a parameter `rng`.
         failure_tolerance: number of consecutive failures that end the run (0: never), for the loaders of
-            `feedmill.compat.energon`. Other loaders use `feedmill.Substitute`.
+            `feedmill.compat.energon`. Other loaders use `feedmill.loading.Substitute`.
     """
     if function is None:
         return functools.partial(stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
@@ -149,8 +149,8 @@ class TaskEncoder:
     def pack_selected_samples(self, samples: Any) -> Any:
         """With packing: build one pack from the selected samples.
 
-        If the recipe packs samples (``lengths`` and ``pack``), `samples` is a `feedmill.SampleRow` of encoded samples,
-        which is read like a list. `select_samples_to_pack` is then not called, and there is no buffer."""
+        If the recipe packs samples (``lengths`` and ``pack``), `samples` is a `feedmill.samples.SampleRow` of encoded
+        samples, which is read like a list. `select_samples_to_pack` is then not called, and there is no buffer."""
         raise NotImplementedError
 
     @_hook

@@ -158,7 +158,7 @@ def policy_for(on_error: str | Substitute) -> Substitute | None:
         return on_error
     if on_error not in ("raise", "substitute"):
         raise ConfigError(
-            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.Substitute."
+            f"on_error={on_error!r} is unknown", fix="Use 'raise', 'substitute' or a feedmill.loading.Substitute."
         )
     return Substitute() if on_error == "substitute" else None
 
@@ -291,7 +291,7 @@ _LINES = 4
 _STAGE_VERBS = {"read": "reading", "transform": "transforming", "collate": "collating"}
 _FIX = {
     "transform": "Fix the transform, or let it accept such samples.",
-    "collate": "Return samples whose fields can be collated, or pass your own collate.",
+    "collate": "Let the transform return samples whose fields can be collated, or change collate.",
 }
 
 

@@ -53,7 +53,7 @@ class Labels:
         substituted: whether a substitute replaces the sample at the position, bool[n]. The position is then the planned
             one, and source, index and epoch are those of the substitute, which is from the same source.
         tokens: tokens of the document in its row, int64[n]; None if the plan does not pack.
-        multiple: slots that a document takes are a multiple of it, see `feedmill.Packing`.
+        multiple: slots that a document takes are a multiple of it, see `feedmill.tokens.Packing`.
         width: tokens of a packed row; 0 if the plan does not pack.
     """
 
@@ -127,8 +127,8 @@ class Labels:
         Args:
             values: array or tensor, on any device, [rows] (one per row) or [rows, tokens] (one per token of each row).
                 There may be fewer tokens than in the rows, because inputs and targets are one shorter. If each row
-                holds one sample, more dimensions are allowed. Packed rows that became one, as `feedmill.collate_rows`
-                makes them, are [1, rows * width] or [rows * width], or one token less.
+                holds one sample, more dimensions are allowed. Packed rows that became one, as
+                `feedmill.tokens.collate_rows` makes them, are [1, rows * width] or [rows * width], or one token less.
             mask: bool, of the same shape: which values count, for example ``targets != -100``. Default: all.
 
         Returns:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from feedmill.errors import ConfigError, Hinted
 from feedmill.jobs.policy import suggesting, whole
@@ -35,6 +35,9 @@ from feedmill.notebooks import Displayed
 from feedmill.planning.dealing.grid import Grid, Remainder
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as WithDefault
+
+    from feedmill.formats.sample import AnySample
     from feedmill.loading.adapters.iterable import LoaderDataset
     from feedmill.loading.encoder import TaskEncoder
     from feedmill.loading.failures import Substitute
@@ -42,10 +45,41 @@ if TYPE_CHECKING:
     from feedmill.planning.dealing.rules import Balance, Budget, Deal, Dealing
     from feedmill.planning.given import Given
 
+    class AnyBatch(dict[str, Any], Any):  # type: ignore[misc]
+        """A batch whose type was not declared: a `dict` of fields, or what the hooks make; for type checkers alone."""
+
+    Batch = WithDefault("Batch", default=Any, covariant=True)
+
+    class LoaderOptions(TypedDict, total=False):
+        """The arguments of a `Loader` that do not say of which type its batches are."""
+
+        epochs: float | str | None
+        rank: int | None
+        world_size: int | None
+        start: int
+        workers: int | Literal["auto"] | Workers
+        prefetch: int
+        transform: Callable[..., Any] | None
+        buffer: int | None
+        device: Any
+        pin_memory: bool | None
+        remainder: Remainder
+        deal: Deal | None
+        balance: Balance | Mapping[str, Any] | str | None
+        on_error: Literal["raise", "substitute"] | Substitute
+        rewind: bool
+        labels: bool
+        seed: int | None
+        stall: float | None
+        telemetry: Telemetry | None
+
+else:
+    Batch = TypeVar("Batch", covariant=True)  # without a default before Python 3.13
+
 logger = logging.getLogger("feedmill")
 
 
-class Loader(Hinted, Displayed):
+class Loader(Hinted, Displayed, Generic[Batch]):
     """An iterable over the batches of one rank, with a position that can be saved and resumed.
 
     Args:
@@ -104,6 +138,9 @@ class Loader(Hinted, Displayed):
         layout: how the plan is divided into the batches of this rank.
         metrics: the cost of loading so far, see `feedmill.loading.metrics`.
 
+    Type checkers take a batch for a `dict` of fields, with ``output="samples"`` for a list of samples, with `collate`
+    for what it returns, and let every name pass that the hooks may add.
+
     A loader resumes where it stopped: iterating again resumes after the last batch that was yielded. After the end of a
     finite plan it is exhausted until `load_state_dict` moves it. Batches that were only prefetched do not count. The
     threads live as long as the iteration.
@@ -127,6 +164,40 @@ class Loader(Hinted, Displayed):
             "a Loader gives batches in order and is not indexed: iterate it, give a torch DataLoader"
             " loader.as_iterable_dataset() with batch_size=None, or read samples with loader.plan.read([position])"
         )
+
+    @overload
+    def __init__(
+        self: Loader[list[AnySample]],
+        plan: PlainPlan | Given,
+        batch_size: int | Budget | Mapping[str, Any] | None = None,
+        *,
+        output: Literal["samples"],
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Loader[AnyBatch],
+        plan: PlainPlan | Given,
+        batch_size: int | Budget | Mapping[str, Any] | None = None,
+        *,
+        collate: None = None,
+        task_encoder: TaskEncoder | None = None,
+        output: Output = "numpy",
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        plan: PlainPlan | Given,
+        batch_size: int | Budget | Mapping[str, Any] | None = None,
+        *,
+        collate: Callable[[list[Any]], Batch] | None,
+        task_encoder: TaskEncoder | None = None,
+        output: Output = "numpy",
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
 
     @suggesting(
         num_workers="did you mean 'workers'?",
@@ -265,7 +336,7 @@ class Loader(Hinted, Displayed):
         """
         return self._progress.position
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         """Return an iterator over the batches after the current position; it ends an earlier iteration.
 
         Raises:
@@ -383,7 +454,7 @@ class Loader(Hinted, Displayed):
         self._move(self._progress.resumed(state, Allowed(allow_append, allow_skip, allow_change)))
         self._loaded = True
 
-    def again(self, positions: Sequence[int]) -> Any:
+    def again(self, positions: Sequence[int]) -> Batch:
         """Return the batch of the samples at these positions, for example to inspect the batch of an earlier step.
 
         The samples are transformed and collated as in this loader's own batches.
@@ -404,9 +475,9 @@ class Loader(Hinted, Displayed):
             )
         grid = self.layout.grid
         made = make.again(positions, positions[0] // grid.global_batch if isinstance(grid, Grid) else 0)
-        return self._delivery.finished(made.batch, made.labels)
+        return cast(Batch, self._delivery.finished(made.batch, made.labels))
 
-    def again_packs(self, packs: Sequence[tuple[int, int]]) -> Any:
+    def again_packs(self, packs: Sequence[tuple[int, int]]) -> Batch:
         """Return the batch of packs, for example to inspect the batch of an earlier step.
 
         Args:
@@ -422,7 +493,7 @@ class Loader(Hinted, Displayed):
         if not isinstance(make, GroupMaker) or not make.packs or cursor is None or not packs:
             raise ConfigError("this loader has no packs to make again", kind="unsupported", fix="Use again().")
         try:
-            return self._delivery.finished(make.again(packs, cursor.step), None)
+            return cast(Batch, self._delivery.finished(make.again(packs, cursor.step), None))
         except IndexError:
             raise ConfigError(f"there are no packs {packs!r:.80}", kind="bad-state") from None
 

@@ -90,7 +90,7 @@ class Metrics:
 
     Attributes:
         batches, samples, failures, skipped: since the loader was created; position: that of the loader.
-        counts: what `feedmill.collate_rows` counted since then: samples of rows, misses and drops.
+        counts: what `feedmill.tokens.collate_rows` counted since then: samples of rows, misses and drops.
         wait_seconds, step_seconds: waiting and step time of the training loop; `seconds`: time to make batches, by
             stage.
         waits: the waiting time by the stage in which the awaited batch was; ``other`` if it was in none.

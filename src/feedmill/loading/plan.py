@@ -139,7 +139,7 @@ class PackedLike(Protocol):
     """What loaders ask of plans that pack; others lack it.
 
     Attributes:
-        of_samples: whether rows are of whole samples (`feedmill.SampleRow`), not of tokens.
+        of_samples: whether rows are of whole samples (`feedmill.samples.SampleRow`), not of tokens.
         packing: how samples or documents are packed.
         width: tokens of a row of tokens, with the one by which targets are shifted.
     """
@@ -150,7 +150,7 @@ class PackedLike(Protocol):
 
 
 def yields_rows(plan: Any) -> bool:
-    """Return whether a plan yields rows of samples (`feedmill.SampleRow`)."""
+    """Return whether a plan yields rows of samples (`feedmill.samples.SampleRow`)."""
     return bool(getattr(plan, "of_samples", False))
 
 

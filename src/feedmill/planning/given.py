@@ -60,6 +60,7 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
     from feedmill.planning.recipes.recipe import Recipe
 
     if isinstance(given, Mapping):
+        _refuse_weights(given)
         given = Recipe.parse(given)
     if isinstance(given, Recipe):
         if epochs is not None:
@@ -82,6 +83,21 @@ def plan_of(given: Any, epochs: float | str | None = None) -> Any:
             fix="Give a plan, a recipe, a dataset, or the path of one of them.",
         )
     return given
+
+
+def _refuse_weights(given: Mapping[Any, Any]) -> None:
+    """Raise `ConfigError` for paths with weights in the place of a recipe."""
+    from feedmill.planning.recipes.schema import RecipeModel
+
+    numbers = all(isinstance(weight, int | float) for weight in given.values())
+    if given and numbers and not set(given) & set(RecipeModel.model_fields):
+        path, weight = next(iter(given.items()))
+        raise ConfigError(
+            f"a mapping of {len(given)} paths to weights is not a recipe",
+            kind="bad-recipe",
+            fix=f"Write {{'blend': [{{'path': {str(path)!r}, 'weight': {weight}}}, ...]}}, or"
+            " fm.Plan.over(list(paths), list(weights)).",
+        )
 
 
 def _loaded(path: str) -> Recipe:

@@ -340,11 +340,11 @@ class Plan(Showable):
 
     def as_dataset(
         self, *, transform: Callable[..., Any] | None = None, samples: int | None = None, seed: int | None = None
-    ) -> feedmill.PlanDataset:
+    ) -> feedmill.loading.PlanDataset:
         """Return the plan as a map-style dataset, for a torch `DataLoader` and other libraries; see `PlanDataset`."""
         import feedmill  # the loaders are in a room above this one
 
-        return feedmill.PlanDataset(self, transform=transform, samples=samples, seed=seed)
+        return feedmill.loading.PlanDataset(self, transform=transform, samples=samples, seed=seed)
 
     def explain_change(self, old: Mapping[str, str]) -> list[str]:
         """Return one phrase for each difference between this plan and the plan whose `fingerprints` were `old`."""

@@ -10,6 +10,7 @@ from posixpath import commonpath
 from typing import Any, NamedTuple
 
 from feedmill.jobs.amounts import short_number
+from feedmill.planning.mixing import Change
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.nodes.skip import dropped
@@ -75,6 +76,8 @@ class StageReport:
         names: the sources of the blend.
         asked: their requested weights.
         realized: their shares of the stage; for an open-ended stage, the shares of its schedule.
+        ramp: their weights at the beginning and the end of a ramp, of which `asked` is the mean; empty without one.
+        kind: ``linear`` or ``cosine``; empty without a ramp.
     """
 
     stage: int
@@ -83,6 +86,8 @@ class StageReport:
     names: tuple[str, ...]
     asked: tuple[Fraction, ...]
     realized: tuple[Fraction, ...]
+    ramp: tuple[tuple[Fraction, Fraction], ...] = ()
+    kind: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats, by name."""
@@ -92,13 +97,20 @@ class StageReport:
             "samples": self.samples,
             "weights_asked": dict(zip(self.names, map(float, self.asked), strict=True)),
             "weights_realised": dict(zip(self.names, map(float, self.realized), strict=True)),
+            "ramp": self.kind or None,
+            "weights_from": {name: float(ends[0]) for name, ends in zip(self.names, self.ramp, strict=False)},
+            "weights_to": {name: float(ends[1]) for name, ends in zip(self.names, self.ramp, strict=False)},
         }
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
         shares = zip(self.names, self.asked, self.realized, strict=True)
         parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
-        return f"stage {self.stage}, from {self.start:,}, {size}: {', '.join(parts)}"
+        if self.ramp:
+            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
+            parts = [part + way for part, way in zip(parts, ways, strict=True)]
+        kind = f", {self.kind} ramp" if self.kind else ""
+        return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +371,9 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
         plan = node.stages
         for number, (part, size) in enumerate(zip(plan.schedules, plan.samples, strict=True)):
             given = part.realized if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
-            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given)
+            ends = [(each.begin, each.end) for each in plan.weights[number] if isinstance(each, Change)]
+            kind = next((each.kind for each in plan.weights[number] if isinstance(each, Change)), "")
+            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given, tuple(ends), kind)
     for child in node.children:
         yield from _stages(child, names)
 

@@ -16,3 +16,68 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - To look at: `preview.py` (the verb ``preview``; `options.py` has its options, and those of opening a dataset),
   `sheet.py`, `text.py`, `chart.py`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feedmill.provided import lazily
+
+HOMES = {
+    "AVDecoder": "samples.avdecoder",
+    "CaptioningSample": "samples.types",
+    "Decoder": "samples.decode",
+    "ImageClassificationSample": "samples.types",
+    "ImageSample": "samples.types",
+    "InterleavedSample": "samples.types",
+    "MultiChoiceVQASample": "samples.types",
+    "OCRSample": "samples.types",
+    "SampleRow": "samples.rows",
+    "SimilarityInterleavedSample": "samples.types",
+    "Source": "formats.sample",
+    "TextSample": "samples.types",
+    "TypedSample": "samples.types",
+    "VQAOCRSample": "samples.types",
+    "VQASample": "samples.types",
+    "VidQASample": "samples.types",
+}
+__all__ = [
+    "AVDecoder",
+    "CaptioningSample",
+    "Decoder",
+    "ImageClassificationSample",
+    "ImageSample",
+    "InterleavedSample",
+    "MultiChoiceVQASample",
+    "OCRSample",
+    "SampleRow",
+    "SimilarityInterleavedSample",
+    "Source",
+    "TextSample",
+    "TypedSample",
+    "VQAOCRSample",
+    "VQASample",
+    "VidQASample",
+]
+
+if TYPE_CHECKING:
+    from feedmill.formats.sample import Source
+    from feedmill.samples.avdecoder import AVDecoder
+    from feedmill.samples.decode import Decoder
+    from feedmill.samples.rows import SampleRow
+    from feedmill.samples.types import (
+        CaptioningSample,
+        ImageClassificationSample,
+        ImageSample,
+        InterleavedSample,
+        MultiChoiceVQASample,
+        OCRSample,
+        SimilarityInterleavedSample,
+        TextSample,
+        TypedSample,
+        VidQASample,
+        VQAOCRSample,
+        VQASample,
+    )
+else:
+    __getattr__, __dir__ = lazily("samples", HOMES)

@@ -380,6 +380,6 @@ def decoder_of(given: Decode | Mapping[str, Any] | str | None, *, trust: bool = 
         raise ConfigError(
             f"a {type(given).__name__} is not a decoder",
             kind="bad-option",
-            fix="Give a feedmill.Decoder, a function (name, bytes) -> value, an image spec, or None for bytes.",
+            fix="Give a feedmill.samples.Decoder, a function (name, bytes) -> value, an image spec, or None for bytes.",
         )
     return given

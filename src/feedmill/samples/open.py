@@ -24,9 +24,14 @@ from feedmill.samples.decode import Decoder, decoder_of
 from feedmill.storage import Store, join_url
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from feedmill.formats.sample import AnySample
     from feedmill.samples.robotics.episodes import EpisodeOptions
     from feedmill.samples.tokenized import Encoder, TokenizeOptions
     from feedmill.samples.view import DatasetView
+
+    Read = TypeVar("Read", default=AnySample)
 
 logger = logging.getLogger("feedmill")
 _keep_freed_memory = cache(keep_freed_memory)
@@ -67,7 +72,7 @@ def open(
     windows: Mapping[str, Sequence[float]] | None = None,
     steps: str | None = None,
     episodes: EpisodeOptions | Mapping[str, Any] | None = None,
-) -> Dataset:
+) -> Dataset[Read]:
     """Open a dataset in any known format.
 
     Args:

@@ -265,7 +265,7 @@ class Targets:
             raise ConfigError(
                 "targets are of rows of tokens, and these are rows of samples, which a processor makes tokens of",
                 kind="bad-batch",
-                fix="Remove 'targets', and collate with feedmill.collate_rows, which makes labels.",
+                fix="Remove 'targets', and collate with feedmill.tokens.collate_rows, which makes labels.",
             )
         rows = [_array(sample[self.key]) for sample in samples]
         width = _width(max(map(len, rows), default=0), samples)

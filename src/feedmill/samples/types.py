@@ -11,13 +11,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Sample, Source
 from feedmill.notebooks import Displayed
 
 _LONGEST = 60
+_OF_DICTS = ("keys", "values", "items", "get", "to_dict", "asdict", "as_dict")
 
 
 def brief(value: Any) -> str:
@@ -69,6 +70,21 @@ class TypedSample(Displayed):
         fields = [field.name for field in dataclasses.fields(self) if field.name not in BASE_FIELDS]
         shown = [f"{name}={brief(getattr(self, name, None))}" for name in fields]
         return f"{type(self).__name__}({', '.join([repr(self.__key__), *shown])})"
+
+    if not TYPE_CHECKING:  # checkers know the fields
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, with the fields; those of other libraries' samples have a way here."""
+            if name.startswith("_") or name in self.__dataclass_fields__:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            fields = ", ".join(each for each in self.__dataclass_fields__ if each not in BASE_FIELDS)
+            way = ": dataclasses.asdict(sample) makes a dict" if name in _OF_DICTS else f": its fields are {fields}"
+            raise AttributeError(f"a {type(self).__name__} has no attribute {name!r}{way}", name=name, obj=self)
+
+        def __getitem__(self, name: Any) -> Any:
+            """Raise TypeError: fields are attributes."""
+            fields = ", ".join(f"sample.{each}" for each in self.__dataclass_fields__ if each not in BASE_FIELDS)
+            raise TypeError(f"a {type(self).__name__} has its fields as attributes: {fields}")
 
     @classmethod
     def derive_from(cls, base: TypedSample, **fields: Any) -> Self:

@@ -1,6 +1,6 @@
-"""Collate rows of whole samples into batches for training, with the processor of the model: ``fm.collate_rows``.
+"""Collate rows of whole samples into batches for training, with the processor of the model: ``fm.tokens.collate_rows``.
 
-    loader = fm.Loader(plan, batch_size=1, collate=fm.collate_rows("models/qwen3-vl", layout="transformers"))
+    loader = fm.Loader(plan, batch_size=1, collate=fm.tokens.collate_rows("models/qwen3-vl", layout="transformers"))
 
 The plan has predicted the length of each sample (`feedmill.tokens.lengths`). What is done about a sample of another
 length depends on its row alone, so rows are equal on any number of ranks and after a resume:
@@ -266,7 +266,7 @@ def collate_rows(
     Each sample goes through the processor alone, as its length was predicted. The samples of a row are then laid end to
     end: positions begin again in each, those of M-RoPE too; media are joined along their first axis; the first token of
     a sample is no target, nor are tokens of media and padding. Documents of token files may lie beside them. Several
-    rows become one. The options up to `media` are those of `feedmill.lengths`: give both the same.
+    rows become one. The options up to `media` are those of `feedmill.tokens.lengths`: give both the same.
 
     Args:
         processor: A processor of transformers, or the folder of its checkpoint.

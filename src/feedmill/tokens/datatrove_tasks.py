@@ -23,8 +23,8 @@ from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.ends import AUTO, declare_eos
 from feedmill.tokens.token_files import TokenizeReport
-from feedmill.tokens.tokenize import tokenize
 from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.verbs.tokenize import tokenize
 
 _OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")
 

@@ -19,8 +19,8 @@ from feedmill.formats.tokens.window import Window
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.targets import LOSS_MASK
 from feedmill.samples.tokenized import TokenizedDataset
-from feedmill.tokens.decode import tokenizer_for
 from feedmill.tokens.tokenizer import Tokenizer
+from feedmill.tokens.verbs.decode import tokenizer_for
 
 MOST_TOKENS = 400
 """Tokens of a row that `row_text` decodes; more do not fit where it is shown."""

@@ -66,7 +66,7 @@ def numbered_parts(target: str, rows: Sequence[Numbers]) -> list[Part]:
 
 
 @dataclass
-class Report(JobReport):
+class TokensReport(JobReport):
     """Report of a verb.
 
     Attributes:
@@ -122,7 +122,7 @@ class Rewriting:
         workers: processes that write files; None for one per core if there is enough to do.
         writing: whether outputs may have been written.
         written: all finished files.
-        left_out, notes: see `Report`.
+        left_out, notes: see `TokensReport`.
     """
 
     work: Work | None
@@ -279,7 +279,7 @@ class Rewriting:
                     fix="Choose another file, or add --overwrite (Modalities: --file_existence_policy override).",
                 )
 
-    def finish(self) -> Report:
+    def finish(self) -> TokensReport:
         """End the job after all files are written, and return the report."""
         if self.work is not None:
             self.work.finish()
@@ -291,7 +291,7 @@ class Rewriting:
             for store, shard in shards
             if lines and store.exists(splits_name(shard.path))
         ]
-        return Report(
+        return TokensReport(
             self.options["verb"],
             len(shards),
             self.written,

@@ -427,6 +427,8 @@ def write(
         ConfigError: a dataset exists already, or options are invalid.
         StorageError: the dataset cannot be written.
     """
+    if not isinstance(url, str | os.PathLike):
+        raise TypeError(f"the path comes first, fm.write(path, samples): found a {type(url).__name__}")
     url = os.fspath(url)
     began = time.perf_counter()
     if produce is not None:

@@ -47,7 +47,7 @@ def found(path: str = "attributes/leaked/a.jsonl") -> Rows:
 
 
 def run(against: str = "bench.jsonl", **options: Any) -> Any:
-    return fm.decontaminate(["documents"], against=[against], workers=1, progress=False, **options)
+    return fm.documents.decontaminate(["documents"], against=[against], workers=1, progress=False, **options)
 
 
 def filler(seed: int, count: int = 60) -> str:
@@ -315,7 +315,7 @@ def test_benchmarks_of_one_name_are_told_apart() -> None:
     write("other.jsonl", [{"id": "q", "question": QUESTION}])
     documents(QUESTION)
     against = [os.path.abspath(f"sets/{folder}/test.jsonl") for folder in ("mmlu", "arc")]
-    report = fm.decontaminate(["documents"], against=[*against, "other.jsonl"], workers=1, progress=False)
+    report = fm.documents.decontaminate(["documents"], against=[*against, "other.jsonl"], workers=1, progress=False)
     names = ["mmlu/test.jsonl", "arc/test.jsonl", "other"]
     assert [one["benchmark"] for one in report.benchmarks] == names
     assert [one["documents"] for one in report.benchmarks] == [1, 1, 1]
@@ -452,7 +452,7 @@ def test_any_number_of_processes_and_parts_give_the_same(folder: Path) -> None:
     outputs = {path.name: path.read_bytes() for path in Path("attributes/leaked").iterdir()}
     os.rename("attributes", "first")
     os.rename(".feedmill", "records")
-    several = fm.decontaminate(["documents"], against=["bench.jsonl"], workers=2, progress=False)
+    several = fm.documents.decontaminate(["documents"], against=["bench.jsonl"], workers=2, progress=False)
     assert several.as_dict() == one.as_dict()
     assert {path.name: path.read_bytes() for path in Path("attributes/leaked").iterdir()} == outputs
     os.rename("attributes", "second")
@@ -480,25 +480,27 @@ def test_a_benchmark_and_a_dump_are_added_without_the_others() -> None:
     before = found()
     run("new.jsonl", name="more")
     added = found("attributes/more/a.jsonl")
-    fm.decontaminate(["documents"], against=["old.jsonl", "new.jsonl"], name="all", workers=1, progress=False)
+    fm.documents.decontaminate(["documents"], against=["old.jsonl", "new.jsonl"], name="all", workers=1, progress=False)
     both = [one.get("questions", []) + other.get("questions", []) for one, other in zip(before, added, strict=True)]
     assert [sorted(row.get("questions", ())) for row in found("attributes/all/a.jsonl")] == [sorted(q) for q in both]
     assert sum(map(len, both)) > 50
     grown = {"against": ["old.jsonl", "new.jsonl"], "workers": 1, "progress": False}
     for more in ({"dry_run": True}, {}):
-        (*_, warning) = fm.decontaminate(["documents"], **grown, **more).warnings
+        (*_, warning) = fm.documents.decontaminate(["documents"], **grown, **more).warnings
         assert "1 of 2 benchmarks are those of an earlier run" in warning and "(new)" in warning and "--name" in warning
-    assert not any("earlier run" in one for one in fm.decontaminate(["documents"], **grown).warnings)  # nothing to do
+    assert not any(
+        "earlier run" in one for one in fm.documents.decontaminate(["documents"], **grown).warnings
+    )  # nothing to do
     assert not any("earlier run" in one for one in run("old.jsonl").warnings)
     documents(*leaks[1::2], path="documents/b.jsonl")
-    report = fm.decontaminate(["documents/b.jsonl"], against=["old.jsonl"], workers=1, progress=False)
+    report = fm.documents.decontaminate(["documents/b.jsonl"], against=["old.jsonl"], workers=1, progress=False)
     assert report.documents == len(leaks[1::2]) and found() == before and found("attributes/leaked/b.jsonl")
 
 
 def test_cutting_leaked_spans_by_filter() -> None:
     write("bench.jsonl", [{"question": QUESTION}])
     documents(f"Before. {QUESTION} After.", "Nothing.", path="web/documents/a.jsonl")
-    fm.decontaminate(["web/documents"], against=["bench.jsonl"], workers=1, progress=False)
+    fm.documents.decontaminate(["web/documents"], against=["bench.jsonl"], workers=1, progress=False)
     mix = {
         "streams": [
             {"name": "web", "documents": ["web/documents/*"], "attributes": ["leaked"],

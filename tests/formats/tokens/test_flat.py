@@ -128,7 +128,7 @@ def test_bad_indexing_is_one_clear_error(tmp_path: Path) -> None:
 
     def fails(words: str, **options: Any) -> None:
         with pytest.raises(FeedmillError, match=words):
-            fm.index(path, **options)
+            fm.tokens.index(path, **options)
 
     fails("the id of the end-of-text token is missing", token_size=2)
     fails("the end-of-text token 50256 does not occur among 10 tokens", token_size=2, eos=50256)
@@ -136,14 +136,14 @@ def test_bad_indexing_is_one_clear_error(tmp_path: Path) -> None:
     fails("the id 589824.* is not in a vocabulary|the id \\d+ of token 0", token_size=4, eos=9, vocab_size=10)
     fails("the size of a token is unknown", eos=9)
     fails("bounds are always written next to their file", eos=9, output=tmp_path / "y")
-    fm.index(path, eos=9, token_size=2)
+    fm.tokens.index(path, eos=9, token_size=2)
     with pytest.raises(ConfigError, match="token_size=4 contradicts its index"):
         fm.open(path, token_size=4)
     path.write_bytes(path.read_bytes()[:-2])  # the index is of another file now
     with pytest.raises(ConfigError, match="the size of a token is unknown"):
         fm.open(path)
     side = tmp_path / "x.bin.feedmill.bounds"
-    fm.index(path, eos=9, token_size=2, overwrite=True)
+    fm.tokens.index(path, eos=9, token_size=2, overwrite=True)
     side.write_bytes(side.read_bytes()[:-1] + b"\x01")
     with pytest.raises(DataError, match="bounds of documents are corrupt"):
         documents(fm.open(path))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from helpers.faces import face_of
 from helpers.zarr_arrays import write_cache, write_field, write_ledger
 
 CACHES = Path(__file__).parents[2] / "golden" / "sources" / "levanter"
@@ -103,7 +104,7 @@ def test_fields_that_a_conversion_leaves_out_are_content(cache: Path, tmp_path: 
 @pytest.mark.parametrize("verb", ["merge", "shuffle"])
 def test_verbs_that_map_files_refuse_them(verb: str, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="compressed tokens, which only 'convert', plans and loaders read"):
-        getattr(fm, verb)(inputs=[str(cache)], output=str(tmp_path / "o.ds"), progress=False)
+        face_of(verb)(inputs=[str(cache)], output=str(tmp_path / "o.ds"), progress=False)
 
 
 def change_ledger(**changes: Any) -> Callable[[Path], None]:

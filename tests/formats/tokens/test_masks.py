@@ -52,19 +52,21 @@ def test_samples_windows_and_rows_have_the_mask_of_each_token(format: str, tmp_p
     masks = write(tmp_path, "x", format, lengths)
     assert np.fromfile(tmp_path / f"x{MASK[format]}", np.uint8).tolist() == np.concatenate(masks).tolist()
     documents = opened(tmp_path, "x", format)
-    assert isinstance(documents, fm.TokenDataset)
+    assert isinstance(documents, fm.tokens.TokenDataset)
     for number, sample in enumerate(documents.read(range(len(lengths)))):
         assert list(sample) == ["input_ids", "loss_mask"] and len(sample["input_ids"]) == lengths[number]
         assert sample["loss_mask"].dtype == bool and sample["loss_mask"].tolist() == masks[number].tolist()
         assert sample.raw("input_ids") == sample["input_ids"].astype("<u2").tobytes()
     flat = np.concatenate(masks)
-    windows = fm.WindowDataset(documents, width=7, stride=5, tail="pad", pad=0)
+    windows = fm.tokens.WindowDataset(documents, width=7, stride=5, tail="pad", pad=0)
     for number, window in enumerate(windows.read(range(len(windows)))):
         part = flat[number * 5 : number * 5 + 7]
         assert window["loss_mask"].tolist() == [*part.tolist(), *[False] * (7 - len(part))]
     columns = windows.read_batch([3, 0], "columns")
     assert columns["loss_mask"].tolist() == [flat[15:22].tolist(), flat[:7].tolist()]
-    plan = fm.PackedPlan(fm.Plan.over(documents, shuffle="none", epochs=1), fm.Packing(16), cache=tmp_path / "cache")
+    plan = fm.tokens.PackedPlan(
+        fm.Plan.over(documents, shuffle="none", epochs=1), fm.tokens.Packing(16), cache=tmp_path / "cache"
+    )
     spans = plan.spans(range(len(plan)))
     for number, row in enumerate(plan.read(range(len(plan)))):
         wanted: list[bool] = []
@@ -85,9 +87,9 @@ def test_verbs_keep_the_mask_in_every_format(format: str, tmp_path: Path) -> Non
             convert(source, tmp_path / "out" / to, to, allow_loss=True)
             found = [fm.open(path) for path in (tmp_path / "out" / to).glob(f"*{end}")]
         else:
-            fm.merge([source], tmp_path / f"m{end}")
-            fm.shuffle([source], tmp_path / f"s{end}", seed=1)
-            fm.split([source], tmp_path / f"p_{{part}}{end}", chunks=2)
+            fm.tokens.merge([source], tmp_path / f"m{end}")
+            fm.tokens.shuffle([source], tmp_path / f"s{end}", seed=1)
+            fm.tokens.split([source], tmp_path / f"p_{{part}}{end}", chunks=2)
             fm.filter([source], tmp_path / f"f{end}", min_length=3)
             found = [fm.open(tmp_path / f"{name}{end}") for name in ("m", "s", "p_00000", "p_00001", "f")]
         for dataset in found:
@@ -99,7 +101,7 @@ def test_verbs_keep_the_mask_in_every_format(format: str, tmp_path: Path) -> Non
 
 def test_drop_loss_drops_it_and_a_sequence_format_refuses_it_by_name(tmp_path: Path) -> None:
     write(tmp_path, "x", "pbin", [5, 60])
-    fm.merge([tmp_path / "x.pbin"], tmp_path / "y.pbin", drop_loss=True)
+    fm.tokens.merge([tmp_path / "x.pbin"], tmp_path / "y.pbin", drop_loss=True)
     assert not (tmp_path / "y.pbin.feedmill.loss").exists() and "loss_mask" not in fm.open(tmp_path / "y.pbin")[0]
     with pytest.raises(ConfigError, match="the loss masks of tokens"):
         convert(tmp_path / "x.pbin", tmp_path / "v", "vla-text", seq_len=8)
@@ -109,7 +111,7 @@ def test_markers_make_a_mask_in_every_format(tmp_path: Path) -> None:
     with write_documents(fm.open_store(tmp_path), "x.pbin", Form("pbin", 2)) as out:
         out.add(np.array([5, 1, 6, 7, 2, 5, 1, 8]), np.array([5, 3]))
     for end in (".pbin", ".ds", ".bin"):
-        fm.merge([tmp_path / "x.pbin"], tmp_path / f"y{end}", learn_between=(1, 2))
+        fm.tokens.merge([tmp_path / "x.pbin"], tmp_path / f"y{end}", learn_between=(1, 2))
         found = [document["loss_mask"].tolist() for document in fm.open(tmp_path / f"y{end}")]
         assert found == [[False, False, True, True, False], [False, False, True]]
 
@@ -143,7 +145,7 @@ def test_files_without_a_mask_contribute_in_full_beside_others(tmp_path: Path) -
     write(tmp_path, "b", "pbin", [6], seed=1, loss=False)
     together = fm.open([tmp_path / "a.pbin", tmp_path / "b.pbin"])
     assert [d["loss_mask"].tolist() for d in together] == [*(m.tolist() for m in masks), [True] * 6]
-    windows = fm.WindowDataset(together, width=5, across=True)
+    windows = fm.tokens.WindowDataset(together, width=5, across=True)
     flat = [*np.concatenate(masks).tolist(), *[True] * 6]
     assert [w["loss_mask"].tolist() for w in windows.read(range(3))] == [flat[at : at + 5] for at in (0, 5, 10)]
     assert together.loss_mask() == {"files": 1, "tokens_in_loss": int(np.sum(flat))}
@@ -155,7 +157,9 @@ def test_batches_of_a_loader_ignore_what_the_mask_excludes(tmp_path: Path) -> No
     recipe = f"source: {{path: {tmp_path}/x.pbin, windows: {{seq_len: 8}}}}\nepochs: 1\nshuffle: none\n"
     for workers in (0, 2):
         with contextlib.closing(
-            fm.Loader(fm.Recipe.parse(recipe).plan(), 2, rank=0, world_size=1, collate=fm.Targets(), workers=workers)
+            fm.Loader(
+                fm.Recipe.parse(recipe).plan(), 2, rank=0, world_size=1, collate=fm.tokens.Targets(), workers=workers
+            )
         ) as loader:
             found = np.concatenate([batch["targets"] for batch in loader]).reshape(-1)
         count = len(found)
@@ -177,14 +181,16 @@ def test_columns_give_the_batch_of_the_rows(
     if method == "windows":
         if sum(lengths) < width:
             return
-        dataset = fm.WindowDataset(documents, width=width, tail="pad", pad=0, positions=True)
+        dataset = fm.tokens.WindowDataset(documents, width=width, tail="pad", pad=0, positions=True)
         rows = dataset.read(range(len(dataset)))
         columns = dataset.read_batch(range(len(dataset)), "columns")
     else:
-        packing = fm.Packing(width, method=method, last="pad") if method == "concat" else fm.Packing(width)
-        plan = fm.PackedPlan(fm.Plan.over(documents, shuffle="none", epochs=1), packing, cache=folder / "cache")
+        packing = (
+            fm.tokens.Packing(width, method=method, last="pad") if method == "concat" else fm.tokens.Packing(width)
+        )
+        plan = fm.tokens.PackedPlan(fm.Plan.over(documents, shuffle="none", epochs=1), packing, cache=folder / "cache")
         rows, columns = plan.read(range(len(plan))), plan.read_batch(range(len(plan)), "columns")
-    targets = fm.Targets(document_ids=True, max_seqlen=True)
+    targets = fm.tokens.Targets(document_ids=True, max_seqlen=True)
     wanted, found = targets(rows), targets.of_columns(columns)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -195,8 +201,8 @@ def test_columns_give_the_batch_of_the_rows(
 def test_masks_go_to_other_processes(tmp_path: Path) -> None:
     masks = write(tmp_path, "x", "pbin", [4, 9])
     documents = fm.open(tmp_path / "x.pbin")
-    assert isinstance(documents, fm.TokenDataset) and isinstance(documents.masks, Masks)
+    assert isinstance(documents, fm.tokens.TokenDataset) and isinstance(documents.masks, Masks)
     again = pickle.loads(pickle.dumps(documents.masks))
     assert again.spans(0, np.array([4]), np.array([13]))[0].tolist() == masks[1].tolist()
-    window = fm.WindowDataset(documents, width=4).read([1])[0]
+    window = fm.tokens.WindowDataset(documents, width=4).read([1])[0]
     assert pickle.loads(pickle.dumps(window))["loss_mask"].tolist() == masks[1][:4].tolist()

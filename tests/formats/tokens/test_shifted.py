@@ -19,7 +19,7 @@ from feedmill.formats.tokens.pbin import write_pbin
 WIDTH = 5
 
 
-def written(folder: Path, masked: Sequence[bool], seed: int = 0, size: int = 2) -> fm.TokenDataset:
+def written(folder: Path, masked: Sequence[bool], seed: int = 0, size: int = 2) -> fm.tokens.TokenDataset:
     """Write one file per mask, and return them as one dataset."""
     random = np.random.default_rng(seed)
     for number, loss in enumerate(masked):
@@ -29,7 +29,7 @@ def written(folder: Path, masked: Sequence[bool], seed: int = 0, size: int = 2) 
             mask = random.random(int(lengths.sum())) < 0.5 if loss else None
             out.add(random.integers(1, 200, int(lengths.sum())), lengths, mask)
     found = fm.open([folder / f"{number}.pbin" for number in range(len(masked))])
-    assert isinstance(found, fm.TokenDataset)
+    assert isinstance(found, fm.tokens.TokenDataset)
     return found
 
 
@@ -46,8 +46,8 @@ def test_the_batch_of_columns_is_the_batch_of_rows(
     masked: list[bool], seed: int, stride: int, positions: bool, across: bool, crossing: bool | None, tmp_path_factory
 ) -> None:
     tokens = written(tmp_path_factory.mktemp("shifted"), masked, seed, 1 + seed % 2 * 3)
-    windows = fm.WindowDataset(tokens, width=WIDTH, stride=stride, positions=positions, across=across)
-    targets = fm.Targets(ignore_index=-7, across_documents=crossing)
+    windows = fm.tokens.WindowDataset(tokens, width=WIDTH, stride=stride, positions=positions, across=across)
+    targets = fm.tokens.Targets(ignore_index=-7, across_documents=crossing)
     numbers = np.random.default_rng(seed).integers(0, len(windows), 6)
     columns = windows.read_batch(numbers, targets.want)
     assert targets.of_columns is not None
@@ -72,7 +72,7 @@ def test_blends_of_sources_with_masks_and_without(second: bool, tmp_path: Path) 
     written(tmp_path, [True, second])
     windows = {"seq_len": WIDTH - 1}
     sources = [{"name": f"s{n}", "path": str(tmp_path / f"{n}.pbin"), "windows": windows} for n in range(2)]
-    rows = lambda samples: fm.Targets()(samples)  # noqa: E731 - without its attributes, so that rows are read
+    rows = lambda samples: fm.tokens.Targets()(samples)  # noqa: E731 - without its attributes, so that rows are read
     found, wanted = batches(sources), batches(sources, collate=rows)
     assert len(found) == 3
     ignored = 0
@@ -87,17 +87,19 @@ def test_plain_columns_where_the_wish_cannot_be_met(tmp_path: Path) -> None:
     tokens = written(tmp_path, [True])
     wish = Shifted("input_ids", -100, borders=True)
     for options in ({"dtype": None}, {"tail": "pad", "pad": 0}, {"positions": True, "eos": 3}):
-        columns = fm.WindowDataset(tokens, width=WIDTH, **options).read_batch([0, 1], wish)
+        columns = fm.tokens.WindowDataset(tokens, width=WIDTH, **options).read_batch([0, 1], wish)
         assert TARGETS not in columns and columns["loss_mask"].shape == (2, WIDTH)
-    assert "loss_mask" in fm.WindowDataset(tokens, width=WIDTH).read_batch([0], Shifted("other", -100, borders=True))
-    for targets in (fm.Targets(document_ids=True), fm.Targets(max_seqlen=True)):
+    assert "loss_mask" in fm.tokens.WindowDataset(tokens, width=WIDTH).read_batch(
+        [0], Shifted("other", -100, borders=True)
+    )
+    for targets in (fm.tokens.Targets(document_ids=True), fm.tokens.Targets(max_seqlen=True)):
         assert targets.want == "columns"
 
 
 @pytest.mark.parametrize("name", ["0.pbin", "0.pbin.feedmill.loss"])
 def test_a_file_that_became_shorter_is_an_error(name: str, tmp_path: Path) -> None:
-    windows = fm.WindowDataset(written(tmp_path, [True]), width=WIDTH)
+    windows = fm.tokens.WindowDataset(written(tmp_path, [True]), width=WIDTH)
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:10])
     with pytest.raises(DataError, match="truncated"):
-        windows.read_batch([0], fm.Targets().want)
+        windows.read_batch([0], fm.tokens.Targets().want)

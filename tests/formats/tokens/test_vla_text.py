@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.vla_text import member_header, shard_name, write_vla_text
 from feedmill.storage import open_store
-from feedmill.tokens.tokenize import tokenize
+from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.tokenizer_data import EOS, pbin_documents, tokenizer_file, write_lines
 

@@ -22,7 +22,7 @@ def crop(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 def test_a_sample_is_that_of_the_loader_in_any_order_and_bulk() -> None:
     plan = FakePlan(length=30)
-    dataset = fm.PlanDataset(plan, transform=crop)
+    dataset = fm.loading.PlanDataset(plan, transform=crop)
     samples = [sample for batch in Loader(plan, 4, transform=crop, output="samples") for sample in batch]
     assert len(dataset) == 30
     assert [same(dataset[k], samples[k]) for k in (29, 0, 7, np.int64(7), -1)] == [True] * 5
@@ -37,23 +37,23 @@ def same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("position", [30, -31, 10**9])
 def test_a_position_outside_ends_an_iteration(position: int) -> None:
     with pytest.raises(IndexError, match=r"there is no sample .*: the dataset has 30 samples"):
-        fm.PlanDataset(FakePlan(length=30))[position]
+        fm.loading.PlanDataset(FakePlan(length=30))[position]
 
 
 def test_an_endless_plan_has_the_length_that_is_given() -> None:
-    endless = fm.PlanDataset(FakePlan())
+    endless = fm.loading.PlanDataset(FakePlan())
     assert endless[10**6]["position"] == 10**6
     with pytest.raises(TypeError, match="give as_dataset"):
         len(endless)
-    assert len(fm.PlanDataset(FakePlan(), samples=50)) == 50
+    assert len(fm.loading.PlanDataset(FakePlan(), samples=50)) == 50
     for samples in (0, 31):
         with pytest.raises(ConfigError, match=f"samples={samples} is invalid: the plan has 30"):
-            fm.PlanDataset(FakePlan(length=30), samples=samples)
+            fm.loading.PlanDataset(FakePlan(length=30), samples=samples)
 
 
 def test_an_error_names_the_sample() -> None:
     with pytest.raises(DataError, match=r"position 7 \(source 1"):
-        fm.PlanDataset(FakePlan(length=30, fails_at=frozenset([7]))).__getitems__([6, 7])
+        fm.loading.PlanDataset(FakePlan(length=30, fails_at=frozenset([7]))).__getitems__([6, 7])
 
 
 @pytest.fixture

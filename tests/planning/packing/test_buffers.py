@@ -42,7 +42,7 @@ def packed(node: Node, folder: Path, **options: object) -> PackedPlan:
     leaves = sorted(_leaves(node), key=lambda leaf: leaf.number)
     sources = [Lengths(leaf.number, leaf.length) for leaf in leaves]
     documents = fm.Plan(node, sources, [f"s{leaf.number}" for leaf in leaves], 7)
-    return PackedPlan(documents, fm.Packing(SEQ, **options), folder)  # type: ignore[arg-type]
+    return PackedPlan(documents, fm.tokens.Packing(SEQ, **options), folder)  # type: ignore[arg-type]
 
 
 def _leaves(node: Node) -> list[Leaf]:
@@ -165,7 +165,7 @@ def test_rows_are_those_of_buffers_that_are_sorted_together(
 def newcomers(folder: Path, **options: object) -> PackedPlan:
     lengths = np.clip(np.rint(300 * np.exp(np.random.default_rng(1).standard_normal(459))), 20, 9000).astype(np.int64)
     documents = fm.Plan.over([Tokenized("clean", lengths)], [1], seed=7)
-    return PackedPlan(documents, fm.Packing(256, **options), folder)  # type: ignore[arg-type]
+    return PackedPlan(documents, fm.tokens.Packing(256, **options), folder)  # type: ignore[arg-type]
 
 
 def test_the_first_pass_holds_every_document_of_a_small_set(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_given_buffer_packs_across_passes_as_before(tmp_path: Path) -> None:
     plan = newcomers(tmp_path, buffer=1 << 16)
     found = pieces(plan, 1248)
     assert len(np.unique(found[:, 2])) > 100  # epochs side by side
-    assert fm.Packing(256, buffer=1 << 20).order() == "best_fit 256, long split, buffer 1,048,576, version 1"
+    assert fm.tokens.Packing(256, buffer=1 << 20).order() == "best_fit 256, long split, buffer 1,048,576, version 1"
     spans = newcomers(tmp_path / "small", buffer=100).spans(np.arange(500))
     digest = hashlib.blake2b(digest_size=8)
     for column in (spans.row_offsets, spans.position, spans.start, spans.length):
@@ -195,7 +195,7 @@ def test_a_given_buffer_packs_across_passes_as_before(tmp_path: Path) -> None:
 def test_a_stream_of_a_million_documents_without_an_end_of_a_pass_keeps_its_rows(tmp_path: Path) -> None:
     sizes = np.random.default_rng(2).integers(1, 60, 1 << 20)
     documents = fm.Plan.over([Tokenized("a", sizes), Tokenized("b", sizes[::-1], 10**8)], [0.5, 0.5], seed=1)
-    plans = [PackedPlan(documents, fm.Packing(4096, buffer=buffer), tmp_path) for buffer in (None, 1 << 20)]
+    plans = [PackedPlan(documents, fm.tokens.Packing(4096, buffer=buffer), tmp_path) for buffer in (None, 1 << 20)]
     rows = np.arange(0, plans[0].map.last_buffer(1).behind, 7)
     ours, given = (plan.spans(rows) for plan in plans)
     assert np.array_equal(ours.position, given.position) and np.array_equal(ours.row_offsets, given.row_offsets)
@@ -242,6 +242,6 @@ def test_fewest_cuts_as_late_as_the_seams_allow() -> None:
 
 def test_the_skip_list_of_documents_moves_the_ends_of_passes(tmp_path: Path) -> None:
     documents = fm.Plan.over(Tokenized("docs", range(1, 51)), seed=3).skipping([(3, 10), (60, 62)])
-    plan = PackedPlan(documents, fm.Packing(64), tmp_path)
+    plan = PackedPlan(documents, fm.tokens.Packing(64), tmp_path)
     ends = [plan.map.last_buffer(row + 1).stop for row in range(60)]
     assert list(dict.fromkeys(ends))[:3] == [43, 91, 141]

@@ -37,7 +37,7 @@ def plan_of(paths: Sequence[Path], cache: Path, together: bool, packing: dict[st
     if not together:
         source = {"blend": [{"name": path.stem, "path": str(path)} for path in paths], "samples": 40 * len(paths)}
     recipe = {**(source if "blend" in source else {"source": source, "epochs": 4}), "shuffle": "global", "seed": 3}
-    return fm.PackedPlan(fm.Recipe.parse(recipe).plan(), fm.Packing(seq_len=WIDTH, **packing), cache)
+    return fm.tokens.PackedPlan(fm.Recipe.parse(recipe).plan(), fm.tokens.Packing(seq_len=WIDTH, **packing), cache)
 
 
 @settings(deadline=None)
@@ -56,7 +56,7 @@ def test_the_batch_of_columns_is_the_batch_of_rows(
     folder = tmp_path_factory.mktemp("packed")
     paths = written(folder, masked, seed, 1 << seed % 3)
     plan = plan_of(paths, folder / "cache", together and len(set(masked)) == 1, packing)
-    targets = fm.Targets(ignore_index=-7, across_documents=crossing)
+    targets = fm.tokens.Targets(ignore_index=-7, across_documents=crossing)
     rows = np.random.default_rng(seed).integers(0, 12, 6)
     columns = plan.read_batch(rows, targets.want)
     assert TARGETS in columns
@@ -77,14 +77,14 @@ def test_batches_located_together_are_those_located_alone(
     plan = plan_of(written(tmp_path, masked), tmp_path / "cache", False, {})
 
     def batches() -> list[dict[str, Any]]:
-        plan.collate = fm.Targets()
+        plan.collate = fm.tokens.Targets()
         ranks = range(world_size)
         loaders = [fm.Loader(plan, 2, rank=rank, world_size=world_size, remainder="drop") for rank in ranks]
         return [{k: v.tolist() for k, v in batch.items()} for loader in loaders for batch in loader]
 
     found = batches()
     assert len(found) > 3 and any(-100 in row for batch in found for row in batch["targets"])
-    monkeypatch.setattr(fm.PackedPlan, "locate_batches", lambda *_: None)
+    monkeypatch.setattr(fm.tokens.PackedPlan, "locate_batches", lambda *_: None)
     assert found == batches()
 
 
@@ -101,11 +101,11 @@ def test_a_slice_of_located_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["0.pbin", "0.pbin.feedmill.loss"])
 def test_a_file_that_became_shorter_is_an_error(name: str, tmp_path: Path) -> None:
     plan = plan_of(written(tmp_path, [True]), tmp_path / "cache", True, {})
-    assert TARGETS in plan.read_batch([0], fm.Targets().want)
+    assert TARGETS in plan.read_batch([0], fm.tokens.Targets().want)
     path = tmp_path / name
     path.write_bytes(path.read_bytes()[:10])
     with pytest.raises(DataError, match="truncated"):
-        plan.read_batch([0], fm.Targets().want)
+        plan.read_batch([0], fm.tokens.Targets().want)
 
 
 def test_spans_outside_of_their_document_are_an_error(tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ def test_spans_outside_of_their_document_are_an_error(tmp_path: Path) -> None:
         kept = rows.spans.start[0]
         rows.spans.start[0] = start
         with pytest.raises(DataError, match="invalid span"):
-            plan.read_batch([0, 1], fm.Targets().want, rows)
+            plan.read_batch([0, 1], fm.tokens.Targets().want, rows)
         rows.spans.start[0] = kept
     for document in (-1, 12, 1 << 40):
         kept = rows.located.index[0]
         rows.located.index[0] = document
         with pytest.raises(IndexError, match="document"):
-            plan.read_batch([0, 1], fm.Targets().want, rows)
+            plan.read_batch([0, 1], fm.tokens.Targets().want, rows)
         rows.located.index[0] = kept
-    assert TARGETS in plan.read_batch([0, 1], fm.Targets().want, rows)
+    assert TARGETS in plan.read_batch([0, 1], fm.tokens.Targets().want, rows)

@@ -27,7 +27,7 @@ SEQ = 64
 
 
 @st.composite
-def mixes(draw: st.DrawFn) -> tuple[Plan, fm.Packing]:
+def mixes(draw: st.DrawFn) -> tuple[Plan, fm.tokens.Packing]:
     """A stream of one or two sources of samples, and documents of token files, with any packing."""
     sources: list[Any] = []
     for number in range(draw(st.integers(1, 2))):
@@ -51,7 +51,7 @@ def mixes(draw: st.DrawFn) -> tuple[Plan, fm.Packing]:
 
         parts = [(draw(st.integers(2, 40)), normalize(first)), (None, normalize(second))]
         node = StagedBlend(streams, parts, length=draw(st.integers(50, 120)))
-    packing = fm.Packing(
+    packing = fm.tokens.Packing(
         SEQ,
         long="drop",
         multiple=draw(st.sampled_from([1, 8])),
@@ -64,7 +64,7 @@ def mixes(draw: st.DrawFn) -> tuple[Plan, fm.Packing]:
     return Plan(node, sources, [each.url for each in sources], 3), packing
 
 
-def expected(plan: Plan, packing: fm.Packing) -> list[tuple[int, int, int]]:
+def expected(plan: Plan, packing: fm.tokens.Packing) -> list[tuple[int, int, int]]:
     """Position, first token and tokens of every piece that some row must hold."""
     located = plan.locate(np.arange(len(plan)))
     capacity = (packing.seq_len - packing.headroom) // packing.multiple * packing.multiple
@@ -85,7 +85,7 @@ def expected(plan: Plan, packing: fm.Packing) -> list[tuple[int, int, int]]:
 @given(mixes())
 @settings(max_examples=examples(150), deadline=None)
 def test_each_sample_that_fits_is_whole_in_one_row_within_all_limits(
-    tmp_path_factory: pytest.TempPathFactory, case: tuple[Plan, fm.Packing]
+    tmp_path_factory: pytest.TempPathFactory, case: tuple[Plan, fm.tokens.Packing]
 ) -> None:
     documents, packing = case
     wanted = expected(documents, packing)
@@ -100,7 +100,7 @@ def test_each_sample_that_fits_is_whole_in_one_row_within_all_limits(
     rows = plan.read(np.arange(len(plan)))
     bounds = spans.row_offsets.tolist()
     for row, (a, b) in zip(rows, itertools.pairwise(bounds), strict=True):
-        assert isinstance(row, fm.SampleRow) and len(row) == b - a > 0 and row.seq_len == SEQ
+        assert isinstance(row, fm.samples.SampleRow) and len(row) == b - a > 0 and row.seq_len == SEQ
         assert row.lengths.dtype == row.cu_seqlens.dtype == np.int32 and row.lengths.tolist() == [
             each[2] for each in held[a:b]
         ]
@@ -131,7 +131,7 @@ def blend(*sources: Any, length: int = 60, **options: Any) -> PackedPlan:
     streams: list[Node] = [Repeat(Shuffle(Leaf(n, len(each)), n + 1)) for n, each in enumerate(sources)]
     node = Blend(streams, [1] * len(streams), length=length)
     plan = Plan(node, sources, [each.url for each in sources], 3)
-    return PackedPlan(plan, fm.Packing(SEQ, **{"long": "drop", "refused": "drop", **options}))
+    return PackedPlan(plan, fm.tokens.Packing(SEQ, **{"long": "drop", "refused": "drop", **options}))
 
 
 TOKENS = [10, 20, 30, 40, 70, -1, 5, 64, 12, 33]
@@ -188,11 +188,13 @@ def test_split_is_fine_if_no_sample_is_too_long() -> None:
 
 def test_a_subset_counts_its_own_samples() -> None:
     source = counted("vqa", TOKENS, MEDIA)
-    plan = PackedPlan(Plan(Repeat(Subset(Leaf(0, 10), 0, 4), 1), [source], ["vqa"], 3), fm.Packing(SEQ, long="split"))
+    plan = PackedPlan(
+        Plan(Repeat(Subset(Leaf(0, 10), 0, 4), 1), [source], ["vqa"], 3), fm.tokens.Packing(SEQ, long="split")
+    )
     assert plan.whole[0].samples == plan.whole[0].kept == 4 and not plan.whole[0].dropped
     two = counted("vqa", [*TOKENS, -1], [*MEDIA, 0])
     with pytest.raises(ConfigError, match=r"1 of 6 samples.*it has no text: 2 \(5, 10\); counted over all 11 samples"):
-        PackedPlan(Plan(Repeat(Subset(Leaf(0, 11), 0, 6), 1), [two], ["vqa"], 3), fm.Packing(SEQ, long="drop"))
+        PackedPlan(Plan(Repeat(Subset(Leaf(0, 11), 0, 6), 1), [two], ["vqa"], 3), fm.tokens.Packing(SEQ, long="drop"))
 
 
 def test_options_of_samples_need_lengths() -> None:
@@ -307,7 +309,7 @@ def test_a_failure_names_the_sample_and_not_the_first_of_its_row(
 
     with pytest.raises(fm.FeedmillError, match=r"(?=.*no four).*\(source 'vqa', sample 4, epoch 0\)"):
         list(loader())
-    list(loader(on_error=fm.Substitute(quarantine=file)))
+    list(loader(on_error=fm.loading.Substitute(quarantine=file)))
     failures = [json.loads(line) for line in file.read_text().splitlines()]
     assert {(each["source"], each["index"], each["key"]) for each in failures} == {("vqa", 4, "4")}
     assert [each["position"] for each in failures] == plan.positions("vqa", 4).tolist()

@@ -45,6 +45,24 @@ def test_stages_switch_where_they_say() -> None:
     assert "blend in stages 7/10 : 3/10 for 1,000, then 1/5 : 4/5" in str(plan)
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_weights_go_from_those_of_one_stage_to_the_next(kind: str) -> None:
+    ramp = f"  - {{samples: 500, ramp: {kind}, weights: {{text: 0.2, code: 0.8}}}}\n"
+    plan = planned(STAGED.replace("  - weights: {text: 0.2", ramp + "  - weights: {text: 0.2").replace("1500", "2000"))
+    counts = [np.bincount(part).tolist() for part in np.split(plan.locate(np.arange(2000)).source, [1000, 1500])]
+    assert counts == [[700, 300], [225, 275], [100, 400]]  # 0.45 in the mean
+    assert f"then 7/10 : 3/10 to 1/5 : 4/5 ({kind}) for 500, then 1/5 : 4/5" in str(plan)
+
+
+def test_a_ramp_in_tokens_has_its_mean_length() -> None:
+    def lengths(stage: str) -> list[int | None]:
+        text = STAGED.replace("  - weights: {text: 0.2", f"  - {{tokens: 5_000, {stage}}}\n  - weights: {{text: 0.2")
+        return [stage.samples for stage in planned(text).report(1500).stages]
+
+    ramp = lengths("ramp: linear, weights: {text: 0.2, code: 0.8}")
+    assert ramp == lengths("weights: {text: 0.45, code: 0.55}") and ramp[1] not in (None, 5000)
+
+
 def test_a_longer_run_is_the_same_run_longer() -> None:
     longer = planned(STAGED.replace("1500", "2500"))
     plan = planned(STAGED)
@@ -111,6 +129,14 @@ TWO = "blend: [{path: docs}, {path: code}]\n"
         ),
         (TWO + "stages:\n- weights: {docs: 1}", "recipe:2: no stage has a weight for 'code'"),
         (TWO + "stages:\n- weights: {docs: 1, code: 1}\n- weights: {docs: 1}", "stage 1 has no length"),
+        (
+            TWO + "stages:\n- {samples: 9, ramp: linear, weights: {docs: 1, code: 1}}",
+            "is a ramp and has no stage before",
+        ),
+        (
+            TWO + "stages:\n- {samples: 9, weights: {docs: 1, code: 1}}\n- {ramp: linear, weights: {docs: 1}}",
+            "stage 2 is a ramp and has no length",
+        ),
         (TWO + "stages:\n- {samples: 0, weights: {docs: 1, code: 1}}", "stages[0].samples: input should be greater"),
         (TWO + "stages:\n- {samples: 1, steps: 2, weights: {docs: 1, code: 1}}", "length in samples and steps"),
         (TWO + "stages:\n- {steps: 3, weights: {docs: 1, code: 1}}", "recipe:3: a stage of 3 steps needs a batch size"),

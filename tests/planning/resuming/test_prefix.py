@@ -60,7 +60,9 @@ def random_tree(rng: random.Random, leaves: Sequence[int], depth: int = 2) -> Tr
         return ["blend", rng.choice([None, None, 9]), weights, *below]
     if kind == "stages":
         other = [rng.choice([0, 1, 3]) for _ in groups[:-1]] + [2]
-        return ["stages", [[rng.randint(1, 30), weights], [rng.choice([None, 20]), other]], *below]
+        end = rng.choice([None, 20])
+        ramp = [rng.choice(["linear", "cosine"])] if end and rng.random() < 0.5 else []
+        return ["stages", [[rng.randint(1, 30), weights], [end, other, *ramp]], *below]
     if kind == "epochs":
         return ["repeat", None, None, ["epochs", [rng.choice(["1", "1/2", "2"]) for _ in groups], *below]]
     if kind == "nanoset":
@@ -139,6 +141,8 @@ def mutated(rng: random.Random, tree: Tree, spare: int) -> Tree:
         if last[0] is None:
             last[0] = rng.choice([5, 20])
         node[1].append([rng.choice([None, 7]), list(reversed(last[1]))])
+    elif kind == "stages" and change < 0.8 and node[1][-1][0]:
+        node[1][-1][2:] = rng.choice([[], ["linear"], ["cosine"]])
     elif kind == "stages":
         node[1][rng.randrange(len(node[1]))][0] = rng.choice([1, 5, 30])
     elif kind == "repeat":

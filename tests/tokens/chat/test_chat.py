@@ -249,7 +249,7 @@ def test_every_format_any_workers_and_a_second_run_give_the_same_mask(tokenizer:
     assert len(found) == 1 and sum(found.pop()) == first.tokens_in_loss
     again = fm.tokenize(source, tmp_path / "one/a", workers=1, **how)
     assert again.complete and again.tokens_in_loss == first.tokens_in_loss
-    batch = fm.with_targets(fm.open(tmp_path / "one/a.pbin").read([0]))
+    batch = fm.tokens.with_targets(fm.open(tmp_path / "one/a.pbin").read([0]))
     kept = batch["targets"][batch["targets"] != -100]
     assert load_tokenizer(TOKENIZER).decode(kept).startswith("ü a<|im_end|>")
 

@@ -11,7 +11,7 @@ from feedmill.compat.dolma.config import FLAG, REQUIRED, TEXT, TREE, WHOLE, Key,
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:
-    from feedmill.tokens.resample import ResampleReport, Source
+    from feedmill.tokens.verbs.resample import ResampleReport, Source
 
 SCHEMA = {
     "source_prefixes": Key(TREE, [], "folders of token files with their sample rates; in the configuration file only"),
@@ -35,8 +35,8 @@ def reshard(arguments: Sequence[str], file: str | Mapping[str, Any] | None, exac
 
 
 def run(values: Mapping[str, Any]) -> ResampleReport:
-    """Run the resharding of a configuration, see `SCHEMA`. Raises the errors of `feedmill.tokens.resample.resample`."""
-    from feedmill.tokens.resample import resample
+    """Run the resharding of a configuration, see `SCHEMA`. Raises the errors of `resample`."""
+    from feedmill.tokens.verbs.resample import resample
 
     return resample(
         [_source(entry) for entry in values["source_prefixes"]],
@@ -50,7 +50,7 @@ def run(values: Mapping[str, Any]) -> ResampleReport:
 
 
 def _source(entry: Any) -> Source:
-    from feedmill.tokens.resample import Source
+    from feedmill.tokens.verbs.resample import Source
 
     if not isinstance(entry, Mapping) or entry.keys() != {"prefix", "sample_rate"}:
         raise ConfigError(

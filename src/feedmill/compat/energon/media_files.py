@@ -83,7 +83,7 @@ def prepare_filesystem_dataset(
     """Write the media metadata of a folder of files into its index. Return the number of media files in it.
 
     Raises:
-        FeedmillError: as `feedmill.prepare_media` does.
+        FeedmillError: as `feedmill.edit.prepare_media` does.
     """
     from feedmill.indexing.prepare_media import prepare_media
 

@@ -107,7 +107,7 @@ def preprocess_data(
         ConfigError: an argument is unsupported, or the output exists. Other errors are those of `tokenize`.
     """
     from feedmill.tokens.options import Tokenize
-    from feedmill.tokens.tokenize import tokenize_documents
+    from feedmill.tokens.verbs.tokenize import tokenize_documents
 
     given = _parser(fail).parse_args(list(words))
     notes = PREPROCESS.take(_unmapped(given)).notes

@@ -60,7 +60,7 @@ def create_raw_index(
 ) -> None:
     """Index the lines of a JSONL file; each must be valid JSON."""
     from feedmill.compat.modalities.packing import beside
-    from feedmill.tokens.index import index
+    from feedmill.tokens.verbs.index import index
 
     target = index_path or beside(src_path, ".idx")
     if _left_alone(target, file_existence_policy):
@@ -125,7 +125,7 @@ def create_shuffled_chunk(
     global_seed: GlobalSeed = None,
 ) -> None:
     """Shuffle one chunk of every file of a list into one file; the command decides the kind of the files."""
-    from feedmill.tokens.shuffle import shuffle_chunk
+    from feedmill.tokens.verbs.shuffle import shuffle_chunk
 
     suffix = ".jsonl" if context.info_name == "create_shuffled_jsonl_chunk" else ".pbin"
     inputs = _listed(input_file_list_path, input_data_root_path, suffix)
@@ -145,7 +145,7 @@ def merge_packed_data(
     allow_empty: AllowEmpty = False,
 ) -> None:
     """Concatenate .pbin files to one file."""
-    from feedmill.tokens.merge import merge
+    from feedmill.tokens.verbs.merge import merge
 
     inputs = [path for source in src_paths for path in _packed(source)]
     show_written(merge(inputs, target_path, allow_empty=allow_empty))
@@ -192,7 +192,7 @@ def prepare_instruction_tuning_data(
 
 
 def _shuffle(source: str, output: str, policy: Policy, seed: int | None, allow_empty: bool) -> None:
-    from feedmill.tokens.shuffle import shuffle
+    from feedmill.tokens.verbs.shuffle import shuffle
 
     if not _left_alone(output, policy):
         overwrite = policy == Policy.override

@@ -23,8 +23,8 @@ from feedmill.compat.modalities.packing import pack
 from feedmill.compat.modalities.settings import INSTRUCTION
 from feedmill.errors import ConfigError
 from feedmill.storage import Store, join_url, open_store, split_url
-from feedmill.tokens.index import index
 from feedmill.tokens.instruct import Chat, prepare_chats
+from feedmill.tokens.verbs.index import index
 
 PARTS = ("train", "val", "test")
 _SECTIONS = ("settings", "instruction_data_transformation", "settings.split_config", "settings.split_config.splitting")

@@ -42,7 +42,7 @@ def pack(
         ConfigError: a setting is missing, invalid or unsupported.
     """
     from feedmill.tokens.ends import declare_eos
-    from feedmill.tokens.tokenize import tokenize
+    from feedmill.tokens.verbs.tokenize import tokenize
 
     settings = section(config, "settings", where)
     tell_notes(PACKING, settings, where)

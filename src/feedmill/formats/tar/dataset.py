@@ -328,11 +328,9 @@ class TarDataset(Dataset):
             raise NotFound("the split excludes this sample", file=self.url, record=key, kind="other-split")
         return stored - rank
 
-    def __getitem__(self, index: int | slice | str) -> Any:
-        if not isinstance(index, str):
-            return super().__getitem__(index)
-        raw = self.read_raw([self.find(index)])
-        self._compare(index, raw[0].key, raw[0].source.file, raw[0].source.offset)
+    def _read_key(self, key: str) -> Any:
+        raw = self.read_raw([self.find(key)])
+        self._compare(key, raw[0].key, raw[0].source.file, raw[0].source.offset)
         return self._viewed(raw)[0]
 
     def _compare(self, key: str, found: str, path: str, offset: int) -> None:

@@ -105,6 +105,38 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int]) -> npt.ND
     return chosen.astype(np.min_scalar_type(len(before) - 1))
 
 
+def earliest_first(begins: Int64s, ends: Int64s, bounds: Int64s, first: int, count: int) -> npt.NDArray[np.int64]:
+    """Return the sources of `count` slots from slot `first` on, by earliest deadline first among windows that are given.
+
+    Args:
+        begins: the first slot of each draw, int64[draws]: those of source 0 in order, then those of source 1, ...
+        ends: the slot before which each is due, int64[draws].
+        bounds: where the draws of each source begin, int64[sources + 1].
+    """
+    chosen = np.empty(count, np.int64)
+    filled = _earliest_first(begins, ends, bounds, first, np.zeros(len(bounds) - 1, np.int64), chosen)
+    if filled != count:
+        raise AssertionError(f"no draw for slot {first + filled}")
+    return chosen
+
+
+@kernel("i64[:], i64[:], i64[:], i64, out i64[:], out i64[:] -> i64")
+def _earliest_first(begins, ends, bounds, first, taken, chosen):  # type: ignore[no-untyped-def]
+    """Fill in the source of each slot, and return the number of filled slots; `taken` counts the draws by source."""
+    sources = len(taken)
+    for k in range(len(chosen)):
+        best, deadline = -1, _LAST
+        for i in range(sources):
+            draw = bounds[i] + taken[i]
+            if draw < bounds[i + 1] and ends[draw] < deadline and begins[draw] <= first + k:
+                best, deadline = i, ends[draw]
+        if best < 0 or deadline <= first + k:
+            return k
+        chosen[k] = best
+        taken[best] += 1
+    return len(chosen)
+
+
 def _arrays(rates: Rates) -> tuple[npt.NDArray[np.int64], int, int, int]:
     return np.array(rates.weights, np.int64), rates.period, rates.slack, sum(rates.weights)
 

@@ -25,9 +25,9 @@ bound.
 *Stages* (`Stages`): weights that change at given sample counts, while each source's draws continue. Stage `s` begins at
 a known position, after a known number of draws of each source. A position is therefore found by looking up its stage
 and then that stage's own schedule; a draw is found in the same way. Within a stage, each source is within its
-schedule's bound of its share since the stage began. Over all stages the errors at their ends add up: after any number
-of samples, a source is within the sum of the bounds of the stages begun so far. A stage that ends with a period of its
-schedule adds no error.
+schedule's bound of its share since the stage began; in a ramp (`ramps`), of the integral of its share. Over all stages
+the errors at their ends add up: after any number of samples, a source is within the sum of the bounds of the stages
+begun so far. A stage that ends with a period of its schedule adds no error.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
-from feedmill.planning.mixing import PERIOD_LIMIT
+from feedmill.planning.mixing import PERIOD_LIMIT, Change
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
+from feedmill.planning.mixing.ramps import Ramp
 
 _WITH_ROOM = Fraction(127, 128)
 """Bound below which weights may be rounded: rounding adds 2^-50 of a sample with every sample."""
@@ -202,8 +203,19 @@ class Runs:
         length: samples in a run, at least 1.
     """
 
-    inner: PlainSchedule
+    inner: PlainSchedule | Ramp
     length: int
+
+    def due(self, total: int) -> tuple[Fraction, ...]:
+        """Return the exact number of draws of each source that are due in the first `total` positions."""
+        slots, rest = divmod(total, self.length)
+        due = [each * self.length for each in due_of(self.inner, slots)]
+        if rest:
+            due = [
+                each + (after * self.length - each) * rest / self.length
+                for each, after in zip(due, due_of(self.inner, slots + 1), strict=True)
+            ]
+        return tuple(due)
 
     @property
     def asked(self) -> tuple[Fraction, ...]:
@@ -259,6 +271,13 @@ class Runs:
 
 PlainSchedule = Schedule | Lines | Deadlines
 AnySchedule = PlainSchedule | Runs
+
+
+def due_of(schedule: AnySchedule | Ramp, total: int) -> tuple[Fraction, ...]:
+    """Return the exact number of draws of each source that are due in the first `total` positions of a schedule."""
+    if isinstance(schedule, Runs | Ramp):
+        return schedule.due(total)
+    return tuple(share * total for share in schedule.asked)
 
 
 def run_schedule(weights: Sequence[Any], run_length: int, limit: int = PERIOD_LIMIT) -> AnySchedule:
@@ -363,20 +382,29 @@ class Stages:
         weights: for each stage, a weight per source; a source with weight 0 pauses.
         samples: length of each stage; the last may be None (open-ended).
         run_length: samples of one source at a time; the length of every stage but the last is a multiple of it.
+        ramps: for each stage, the kind of ramp on which the weights go from those of the stage before to its own; None
+            if it has its own weights throughout.
 
     Attributes:
         schedules: one per stage.
+        weights: for each stage, the weight of each source: a fraction, or a `Change`.
         samples: as given.
         starts: the start of each stage, and the end of the last one if it has an end.
         before: draws of each source before each of `starts`.
         counts: 0 for sources that are never drawn, int64[sources].
 
     Raises:
-        ConfigError: there is no stage, a weight is invalid, a stage is empty or ends within a run, or a stage follows
-            an open-ended one.
+        ConfigError: there is no stage, a weight is invalid, a stage is empty or ends within a run, a stage follows an
+            open-ended one, or a ramp has no stage before it, no end, or more than 2^27 samples.
     """
 
-    def __init__(self, weights: Sequence[Sequence[Any]], samples: Sequence[int | None], run_length: int = 1) -> None:
+    def __init__(
+        self,
+        weights: Sequence[Sequence[Any]],
+        samples: Sequence[int | None],
+        run_length: int = 1,
+        ramps: Sequence[str | None] = (),
+    ) -> None:
         if not weights or len(weights) != len(samples) or len({len(weight) for weight in weights}) != 1:
             raise ConfigError("each stage needs a length and a weight per source", kind="bad-recipe")
         for number, size in enumerate(samples):
@@ -397,7 +425,27 @@ class Stages:
                     fix=f"Give it {max(size // run_length, 1) * run_length} samples, for example.",
                 )
         self.samples = tuple(samples)
-        self.schedules: list[AnySchedule] = [run_schedule(weight, run_length) for weight in weights]
+        kinds = ramps or [None] * len(samples)
+        self.schedules: list[AnySchedule | Ramp] = []
+        self.weights: list[tuple[Fraction | Change, ...]] = []
+        for number, (weight, size, kind) in enumerate(zip(weights, samples, kinds, strict=True)):
+            if kind is None:
+                self.schedules.append(run_schedule(weight, run_length))
+                self.weights.append(self.schedules[-1].asked)
+                continue
+            if not number or size is None or size % run_length:
+                why = (
+                    "is the first" if not number else "has no end" if size is None else "ends within a run of a source"
+                )
+                raise ConfigError(
+                    f"stage {number + 1} cannot be a ramp: it {why}",
+                    kind="bad-recipe",
+                    fix="A ramp goes from the weights of the stage before it to its own, in a length of its own.",
+                )
+            ends = normalize(weights[number - 1]), normalize(weight)
+            ramp = Ramp(*ends, size // run_length, kind)
+            self.schedules.append(ramp if run_length == 1 else Runs(ramp, run_length))
+            self.weights.append(tuple(Change(*both, kind, size) for both in zip(*ends, strict=True)))
         self.starts = [0]
         self.before = [[0] * len(weights[0])]
         for part, size in zip(self.schedules, samples, strict=True):
@@ -465,7 +513,7 @@ class Stages:
         exact = [Fraction(0)] * len(self.counts)
         for start, part, size in zip(self.starts, self.schedules, self.samples, strict=False):
             inside = max(total - start, 0) if size is None else min(max(total - start, 0), size)
-            exact = [have + share * inside for have, share in zip(exact, part.asked, strict=True)]
+            exact = [have + more for have, more in zip(exact, due_of(part, inside), strict=True)]
         return tuple(exact)
 
     def bound(self, total: int) -> Fraction:

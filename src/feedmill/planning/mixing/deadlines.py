@@ -33,6 +33,7 @@ Source: Tijdeman 1980, "The chairman assignment problem".
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -120,14 +121,14 @@ class Deadlines:
         source = np.empty(len(positions), self._kind)
         ordinal = np.empty(len(positions), np.int64)
         if len(self._groups) == 1:
-            self._groups[0].at(positions, slice(None), source, ordinal)
+            self._groups[0].fill(positions, slice(None), source, ordinal)
             return source, ordinal
         light, heavy = self._groups
         before, rest = divide(positions, light.total, self.period, self.period // 2)
         is_light = rest >= heavy.total  # the line increases by one with the next sample
         for group, rows in ((light, np.flatnonzero(is_light)), (heavy, np.flatnonzero(~is_light))):
             slots = before[rows] if group is light else positions[rows] - before[rows]
-            group.at(slots, rows, source, ordinal)
+            group.fill(slots, rows, source, ordinal)
         return source, ordinal
 
     def positions(self, source: npt.NDArray[Any], ordinal: IntArray) -> IntArray:
@@ -151,7 +152,7 @@ class Deadlines:
         """Return the number of draws of each source in the first `total` positions."""
         counts = [0] * len(self.counts)
         for group in self._groups:
-            inside = group.drawn((group.total * total + group.rates.start) // self.period)
+            inside = group.counts_before((group.total * total + group.rates.start) // self.period)
             for source, count in zip(group.sources.tolist(), inside, strict=True):
                 counts[source] = count
         return counts
@@ -167,20 +168,32 @@ class _Block(NamedTuple):
     starts: IntArray
 
 
-class _Group:
-    """A group of sources and the slots that they share."""
+class Blocks(ABC):
+    """Slots of several sources whose order is computed block by block.
 
-    def __init__(self, sources: Sequence[int], rates: Rates) -> None:
-        self.sources = np.array(sources, np.int64)
-        self.rates = rates
-        self.total = sum(rates.weights)
-        widest = self.total // min(rates.weights) + 1
-        self._bits = (max(_SHORTEST_BLOCK, 2 * widest) - 1).bit_length()
-        self._borders: dict[int, list[int]] = {}
+    Args:
+        sources: their numbers in the blend.
+        bits: a block has ``2^bits`` slots.
+    """
+
+    def __init__(self, sources: Sequence[int], bits: int) -> None:
+        self.sources, self._bits = np.array(sources, np.int64), bits
         self._blocks: dict[int, _Block] = {}
 
-    def at(self, slots: IntArray, rows: Any, source: npt.NDArray[Any], ordinal: IntArray) -> None:
-        """Fill in source and ordinal of the group's slots int64[n], at these rows of the results."""
+    @abstractmethod
+    def _before(self, number: int) -> list[int]:
+        """Return the number of draws of each source before a block."""
+
+    @abstractmethod
+    def _deal(self, number: int, before: list[int]) -> npt.NDArray[Any]:
+        """Return the sources of the slots of a block, as indices into `sources`."""
+
+    @abstractmethod
+    def _first_block(self, i: int, ordinal: int) -> int:
+        """Return a block that is not after that of a draw."""
+
+    def fill(self, slots: IntArray, rows: Any, source: npt.NDArray[Any], ordinal: IntArray) -> None:
+        """Fill in source and ordinal of the slots int64[n], at these rows of the results."""
         local = np.empty(len(slots), np.int64)
         draws = np.empty(len(slots), np.int64)
         for number, some in _by_number(slots >> self._bits):
@@ -192,10 +205,8 @@ class _Group:
         ordinal[rows] = draws
 
     def slots(self, i: int, ordinal: IntArray) -> IntArray:
-        """Return the group's slots of draws of one source, int64[n]."""
-        # A draw comes after the beginning of its window; the rounding error is less than 2^-50 of it.
-        earliest = ordinal * (self.total / self.rates.weights[i] * (1 - 2.0**-50)) - 3
-        blocks = np.maximum(earliest, 0).astype(np.int64) >> self._bits
+        """Return the slots of draws of one source, int64[n]."""
+        blocks = self._first_blocks(i, ordinal)
         slots = np.empty(len(ordinal), np.int64)
         pending = np.arange(len(ordinal))
         while len(pending):
@@ -213,22 +224,64 @@ class _Group:
             blocks[pending] += 1
         return slots
 
+    def _first_blocks(self, i: int, ordinal: IntArray) -> IntArray:
+        return np.array([self._first_block(i, each) for each in ordinal.tolist()], np.int64)
+
     def slot(self, i: int, ordinal: int) -> int:
-        """Return the group's slot of one draw, as an integer of any size."""
-        number = max(0, ordinal * self.total // self.rates.weights[i] - 3) >> self._bits
+        """Return the slot of one draw, as an integer of any size."""
+        number = self._first_block(i, ordinal)
         while ordinal >= self._before(number + 1)[i]:
             number += 1
         block = self._block(number)
         return (number << self._bits) + int(block.slots[int(block.starts[i]) + (ordinal - block.before[i])])
 
-    def drawn(self, slots: int) -> list[int]:
-        """Return the number of draws of each source of the group in its first `slots` slots."""
+    def counts_before(self, slots: int) -> list[int]:
+        """Return the number of draws of each source in the first `slots` slots."""
         number, inside = slots >> self._bits, slots & ((1 << self._bits) - 1)
         if not inside:
             return self._before(number)
         block = self._block(number)
         since = np.bincount(block.source[:inside], minlength=len(self.sources)).tolist()
         return [a + b for a, b in zip(block.before, since, strict=True)]
+
+    def _block(self, number: int) -> _Block:
+        """Return the order of one block; the last few blocks are cached."""
+        found = self._blocks.get(number)
+        if found is not None:
+            return found
+        before = self._before(number)
+        source = self._deal(number, before)
+        slots = np.argsort(source, kind="stable")
+        counts = np.bincount(source, minlength=len(before))
+        starts = np.zeros(len(before) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
+        ordinal = np.empty(len(source), np.int32)
+        ordinal[slots] = np.arange(len(source)) - np.repeat(starts[:-1], counts)
+        found = _Block(before, source, ordinal, slots.astype(np.int32), starts)
+        if len(self._blocks) >= max(4, _KEPT_SLOTS >> self._bits):
+            self._blocks = {}
+        self._blocks[number] = found
+        return found
+
+
+class _Group(Blocks):
+    """A group of sources and the slots that they share."""
+
+    def __init__(self, sources: Sequence[int], rates: Rates) -> None:
+        self.rates = rates
+        self.total = sum(rates.weights)
+        widest = self.total // min(rates.weights) + 1
+        super().__init__(sources, (max(_SHORTEST_BLOCK, 2 * widest) - 1).bit_length())
+        self._borders: dict[int, list[int]] = {}
+
+    def _first_blocks(self, i: int, ordinal: IntArray) -> IntArray:
+        # A draw comes after the beginning of its window; the rounding error is less than 2^-50 of it.
+        earliest = ordinal * (self.total / self.rates.weights[i] * (1 - 2.0**-50)) - 3
+        blocks: IntArray = np.maximum(earliest, 0).astype(np.int64) >> self._bits
+        return blocks
+
+    def _first_block(self, i: int, ordinal: int) -> int:
+        return max(0, ordinal * self.total // self.rates.weights[i] - 3) >> self._bits
 
     def _before(self, number: int) -> list[int]:
         found = self._borders.get(number)
@@ -239,24 +292,8 @@ class _Group:
             self._borders[number] = found
         return found
 
-    def _block(self, number: int) -> _Block:
-        """Return the order of one block; the last few blocks are cached."""
-        found = self._blocks.get(number)
-        if found is not None:
-            return found
-        before, after = self._before(number), self._before(number + 1)
-        source = deal(self.rates, number << self._bits, before, after)
-        slots = np.argsort(source, kind="stable")
-        starts = np.zeros(len(before) + 1, np.int64)
-        counts = [b - a for a, b in zip(before, after, strict=True)]
-        np.cumsum(counts, out=starts[1:])
-        ordinal = np.empty(len(source), np.int32)
-        ordinal[slots] = np.arange(len(source)) - np.repeat(starts[:-1], counts)
-        found = _Block(before, source, ordinal, slots.astype(np.int32), starts)
-        if len(self._blocks) >= max(4, _KEPT_SLOTS >> self._bits):
-            self._blocks = {}
-        self._blocks[number] = found
-        return found
+    def _deal(self, number: int, before: list[int]) -> npt.NDArray[Any]:
+        return deal(self.rates, number << self._bits, before, self._before(number + 1))
 
 
 def _by_number(numbers: IntArray) -> Iterator[tuple[int, Any]]:

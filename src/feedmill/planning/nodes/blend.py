@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing import PERIOD_LIMIT
+from feedmill.planning.mixing import PERIOD_LIMIT, Change
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node, borders
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 Shares: TypeAlias = "tuple[Fraction, ...]"
 
-Phases = Sequence[tuple[int | None, Shares]]
-"""The stages of a blend: the length of each, None for no end, and the share of each child in it."""
+Weights: TypeAlias = "tuple[Fraction | Change, ...]"
+Phases = Sequence[tuple[int | None, Weights]]
+"""The stages of a blend: the length of each, None for no end, and the share of each child in it, which may change."""
 
 _LONGEST_SHOWN = 10**6
 _LARGEST_COMMON = 10**18
@@ -196,10 +197,15 @@ class Interleaved(Junction):
         return "; ".join(map(self.part, range(len(self.children))))
 
 
-def shares_text(shares: Shares) -> str:
+def shares_text(shares: Weights) -> str:
     """Return shares for display: as fractions if these are short, otherwise rounded to six digits."""
-    exact = max(share.denominator for share in shares) <= _LONGEST_SHOWN
-    return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in shares)
+    changes = [share for share in shares if isinstance(share, Change)]
+    if changes:
+        begin, end = (tuple(getattr(change, name) for change in changes) for name in ("begin", "end"))
+        return f"{shares_text(begin)} to {shares_text(end)} ({changes[0].kind})"
+    fixed = [share for share in shares if not isinstance(share, Change)]
+    exact = max(share.denominator for share in fixed) <= _LONGEST_SHOWN
+    return " : ".join(str(share) if exact else f"{float(share):.6g}" for share in fixed)
 
 
 def short_weights(shares: Sequence[Fraction]) -> list[int] | list[str]:
@@ -376,6 +382,7 @@ class StagedBlend(Interleaved):
     Args:
         children: the nodes to interleave.
         stages: for each stage its length in samples and a weight per child; the last length may be None (open-ended).
+            A third item, ``linear`` or ``cosine``, makes it a ramp from the weights of the stage before to its own.
         length: length of the node; must not exceed what stages and children allow.
         run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
     """
@@ -387,30 +394,36 @@ class StagedBlend(Interleaved):
     def __init__(
         self,
         children: Sequence[Node],
-        stages: Sequence[tuple[int | None, Sequence[Any]]],
+        stages: Sequence[Sequence[Any]],
         *,
         length: int | None = None,
         run_length: int = 1,
     ) -> None:
-        for number, (_, weights) in enumerate(stages):
+        for number, (_, weights, *_) in enumerate(stages):
             if len(weights) != len(children):
                 raise ConfigError(
                     f"{len(children)} sources and {len(weights)} weights in stage {number + 1}", kind="bad-recipe"
                 )
         from feedmill.planning.mixing.blend import Stages
 
-        self.stages = Stages([weights for _, weights in stages], [samples for samples, _ in stages], run_length)
+        samples, weights, *_ = zip(*(stage[:2] for stage in stages), strict=True) if stages else ((), ())
+        ramps = [stage[2] if len(stage) > 2 else None for stage in stages]
+        self.stages = Stages(weights, samples, run_length, ramps)
         self.run_length = run_length
         super().__init__(children, self.stages, length, self.stages.length)
 
     def arguments(self) -> dict[str, Any]:
-        return {**super().arguments(), "stages": [[size, short_weights(asked)] for size, asked in self.phases]}
+        stages = []
+        for size, weights in self.phases:
+            ends = [weight.end if isinstance(weight, Change) else weight for weight in weights]
+            stages.append(
+                [size, short_weights(ends), *(weight.kind for weight in weights[:1] if isinstance(weight, Change))]
+            )
+        return {**super().arguments(), "stages": stages}
 
     @property
     def phases(self) -> Phases:
-        parts = zip(self.stages.samples, self.stages.schedules, strict=True)
-
-        return [(samples, schedule.asked) for samples, schedule in parts]
+        return list(zip(self.stages.samples, self.stages.weights, strict=True))
 
     def seams(self, start: int, stop: int) -> IntArray:
         ends = [end for end in self.stages.starts[1:] if self.length is None or end < self.length]

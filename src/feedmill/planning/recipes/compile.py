@@ -108,7 +108,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
                 raise ConfigError(
                     "'targets' is for rows of tokens, and a source with 'lengths' makes them rows of samples",
                     kind="bad-recipe",
-                    fix="Remove it, and pass collate=feedmill.collate_rows(...) to the loader, which makes labels.",
+                    fix="Remove it, and pass collate=fm.tokens.collate_rows(...) to the loader, which makes labels.",
                 )
             plan.transform, plan.collate = targets_of(model.targets, 0 if model.pack is None else model.pack.pad)
     asked = [key for key in ("batch", "balance", "deal") if getattr(model, key) is not None]
@@ -316,15 +316,18 @@ class Walk:
         def mean(source: int, unit: str = "tokens") -> Fraction:
             return self.mean(streams[source], (*place, "blend", source), unit)
 
-        parts = []
+        parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         for number, stage in enumerate(stages):
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
                 in_units = mix.unit != "samples"
                 shares = per_sample(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
             with recipe_line(self.file, (*here, number)):
-                length = stage_length(stage, shares, mean, self.file.model.global_batch, run_length)
-                parts.append((length, shares))
+                average = (
+                    shares if stage.ramp is None else [(a + b) / 2 for a, b in zip(parts[-1][1], shares, strict=True)]
+                )
+                length = stage_length(stage, average, mean, self.file.model.global_batch, run_length)
+                parts.append((length, shares, stage.ramp))
         with recipe_line(self.file, here if samples is None else ("samples",)):
             return StagedBlend(streams, parts, length=samples, run_length=run_length)
 

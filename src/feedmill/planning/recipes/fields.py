@@ -153,6 +153,9 @@ class StageModel(Strict):
     samples: Count | None = Field(None, description="its length in samples of the blend")
     tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
     steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
+    ramp: Literal["linear", "cosine"] | None = Field(
+        None, description="go from the weights of the stage before to these over its length, instead of at once"
+    )
 
 
 Unit = Literal["samples", "tokens", "episodes", "hours"]
@@ -168,7 +171,7 @@ def one_of(model: BaseModel, *names: str) -> None:
 
 
 class DecodeModel(Strict):
-    """How the parts of samples are decoded; see `feedmill.Decoder`."""
+    """How the parts of samples are decoded; see `feedmill.samples.Decoder`."""
 
     image: str = Field(default="rgb8", description="image spec, such as rgb8 or torchrgb: see docs/samples.md")
     av: str = Field(default="AVDecoder", description="audio and video: AVDecoder, numpy, torch, pyav or bytes")
@@ -190,7 +193,7 @@ class DecodeModel(Strict):
         return self
 
     def decoder(self, *, trust: bool) -> Any:
-        """Return the `feedmill.Decoder`, or None for undecoded bytes."""
+        """Return the `feedmill.samples.Decoder`, or None for undecoded bytes."""
         from feedmill.samples.decode import decoder_of
 
         return decoder_of("bytes" if self.undecoded else self.model_dump(exclude={"undecoded"}), trust=trust)

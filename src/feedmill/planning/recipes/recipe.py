@@ -51,12 +51,14 @@ class Recipe(Parsed):
         super().__init__(model, base, file, marks, dict(nested or {}))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, split: str | None = None, mode: str = "train") -> Recipe:
+    def load(
+        cls, path: str | os.PathLike[str] | Mapping[str, Any], *, split: str | None = None, mode: str = "train"
+    ) -> Recipe:
         """Read a recipe, and the recipes it refers to, from a path or URL.
 
         Args:
             path: a Feedmill recipe, a recipe in a dialect (docs/dialects.md), or a dataset, which becomes the only
-                source of a recipe.
+                source of a recipe. The data of a recipe is taken as by `parse`.
             split: split of a metadataset or dataset; default ``train``, or ``val`` for validation.
             mode: ``train``; or ``validation``, which reads a metadataset's datasets in sequence, once, unshuffled.
 
@@ -64,6 +66,8 @@ class Recipe(Parsed):
             NotFound: no such file or split.
             ConfigError: it is not a valid recipe; the message lists the line of every problem.
         """
+        if isinstance(path, Mapping):
+            return cls.parse(path, split=split, mode=mode)
         if not isinstance(path, str | os.PathLike):
             raise _not_made_of(path)
         return cls._of(read.load(_absolute(os.fspath(path)), split, mode))

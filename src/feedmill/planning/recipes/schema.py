@@ -414,6 +414,9 @@ def _check_mix(mix: Member | RecipeModel) -> None:
             raise ValueError(f"stage {number + 1} has a length in {' and '.join(given)}: give one of them")
         if not given and number < len(mix.stages) - 1:
             raise ValueError(f"stage {number + 1} has no length: only the last stage may be open-ended")
+        if stage.ramp is not None and (not given or not number):
+            missing = "no length" if number else "no stage before it, from whose weights it could begin"
+            raise ValueError(f"stage {number + 1} is a ramp and has {missing}")
 
 
 _MODELS: dict[str, type[BaseModel]] = {

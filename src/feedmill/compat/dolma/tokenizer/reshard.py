@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from feedmill.tokens.resample import ResampleReport
+    from feedmill.tokens.verbs.resample import ResampleReport
 
 __all__ = ["ReshardingConfig", "ReshardingPrefixConfig", "main", "reshard"]
 
@@ -73,7 +73,7 @@ class ReshardingConfig:
 
 
 def reshard(config: ReshardingConfig) -> ResampleReport:
-    """Sample and distribute token files. Raises the errors of `feedmill.tokens.resample.resample`."""
+    """Sample and distribute token files. Raises the errors of `feedmill.tokens.verbs.resample.resample`."""
     from feedmill.compat.dolma.reshard import run
 
     return run(config.to_dict())

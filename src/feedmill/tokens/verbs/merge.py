@@ -19,12 +19,12 @@ from feedmill.storage import open_store, paths_of, split_url
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
 from feedmill.tokens.options import Merge
 from feedmill.tokens.outputs import LINES, has_parts, part_path
-from feedmill.tokens.rewrite import Report, form_for, limited, start
-from feedmill.tokens.shuffle import generator
+from feedmill.tokens.rewrite import TokensReport, form_for, limited, start
+from feedmill.tokens.verbs.shuffle import generator
 
 
 @verb(Merge)
-def merge(options: Merge) -> Report:
+def merge(options: Merge) -> TokensReport:
     """Numbered ``.ds`` files get a joint ``.metadata``, as datatrove writes it.
 
     Raises:

@@ -16,13 +16,13 @@ from feedmill.jobs.options import verb
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
 from feedmill.tokens.options import FilterTokens
-from feedmill.tokens.rewrite import Part, Report, form_for, start
+from feedmill.tokens.rewrite import Part, TokensReport, form_for, start
 
 Bools = npt.NDArray[np.bool_]
 
 
 @verb(FilterTokens)
-def filter(options: FilterTokens) -> Report:
+def filter(options: FilterTokens) -> TokensReport:
     """Return a report; `left_out` counts documents by the first test that they failed.
 
     Raises:

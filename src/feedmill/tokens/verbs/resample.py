@@ -20,7 +20,7 @@ from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.dolma import FORMAT, NPY
 from feedmill.storage import join_url, open_store
 from feedmill.tokens.corpus import Corpus, Documents, open_corpus
-from feedmill.tokens.rewrite import Report, numbered_parts, start
+from feedmill.tokens.rewrite import TokensReport, numbered_parts, start
 
 NAME = "{part:6}" + NPY
 """Name of an output file."""
@@ -43,7 +43,7 @@ class Taken(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class ResampleReport(Report):
+class ResampleReport(TokensReport):
     """Report of `resample`, with what was taken of each source."""
 
     sources: Sequence[Taken] = ()

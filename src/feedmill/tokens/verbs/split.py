@@ -17,8 +17,8 @@ from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Documents, Numbers, open_corpus
 from feedmill.tokens.options import Split
 from feedmill.tokens.outputs import need_parts, part_path
-from feedmill.tokens.rewrite import Part, Report, form_for, start
-from feedmill.tokens.shuffle import chunk_range
+from feedmill.tokens.rewrite import Part, TokensReport, form_for, start
+from feedmill.tokens.verbs.shuffle import chunk_range
 
 _MOST_EMPTY = 10_000
 """Number of chunks that is always accepted. If there are fewer documents, some chunks are empty."""
@@ -26,7 +26,7 @@ _MOST_EMPTY = 10_000
 
 
 @verb(Split)
-def split(options: Split) -> Report:
+def split(options: Split) -> TokensReport:
     """Exactly one of `chunks`, `ratio` and `plan` is given. The first chunks may have one document more.
 
     Raises:

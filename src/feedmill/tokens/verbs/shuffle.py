@@ -26,11 +26,11 @@ from feedmill.planning.permutation import derive, permute
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Chunks, Corpus, Documents, Units, open_corpus
 from feedmill.tokens.options import Shuffle
-from feedmill.tokens.rewrite import Part, Report, form_for, limited, start
+from feedmill.tokens.rewrite import Part, TokensReport, form_for, limited, start
 
 
 @verb(Shuffle)
-def shuffle(options: Shuffle) -> Report:
+def shuffle(options: Shuffle) -> TokensReport:
     """Return what was written, with the seed that was used.
 
     Raises:
@@ -90,7 +90,7 @@ def shuffle_chunk(
     global_seed: int | None = None,
     overwrite: bool = False,
     progress: bool | None = None,
-) -> Report:
+) -> TokensReport:
     """Write Modalities' shuffled chunk: chunk `chunk` of `chunks` of every file, concatenated and shuffled.
 
     Args:
