@@ -106,7 +106,7 @@ def deal(rates: Rates, slot: int, before: list[int], after: list[int]) -> npt.ND
 
 
 def earliest_first(begins: Int64s, ends: Int64s, bounds: Int64s, first: int, count: int) -> npt.NDArray[np.int64]:
-    """Return the sources of `count` slots from slot `first` on, by earliest deadline first among windows that are given.
+    """Return the sources of `count` slots from slot `first` on, by earliest deadline first among given windows.
 
     Args:
         begins: the first slot of each draw, int64[draws]: those of source 0 in order, then those of source 1, ...
