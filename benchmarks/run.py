@@ -118,7 +118,7 @@ def number(runs: list[float], unit: str) -> str:
     """Return the median of the runs with its unit."""
     if not runs:
         return ""
-    digits = {"s": 3, "x": 2, "MB": 1}.get(unit, 0)
+    digits = {"s": 3, "x": 2, "%": 2, "MB": 1}.get(unit, 0)
     return f"{statistics.median(runs):,.{digits}f}{unit if unit == '/s' else ' ' + unit}"
 
 

@@ -7,15 +7,18 @@ has the order of the pages, and this file adds it to ``index.md`` while the site
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
-import yaml
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 import feedmill
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from pages import llms, navigation  # noqa: E402
 
 project = "Feedmill"
 author = copyright = "Feedmill developers"
@@ -41,17 +44,6 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
 
-def navigation() -> dict[str, list[str]]:
-    """Return the pages of each section; a pattern stands for the pages that fit it, by name."""
-    sections = yaml.safe_load((HERE / "navigation.yaml").read_text())
-    return {
-        title: sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob(pages) if path.suffix != ".py")
-        if isinstance(pages, str)
-        else pages
-        for title, pages in sections.items()
-    }
-
-
 def prepare(_: Sphinx, name: str, source: list[str]) -> None:
     """Add the navigation to the first page, and adapt links: pages are named by their titles, others are downloads."""
     text = re.sub(r"\]\(((?:\.\./)+[^)#]*(?:README|CHANGELOG)\.md)\)", r"](<path:\1>)", source[0])
@@ -62,12 +54,19 @@ def prepare(_: Sphinx, name: str, source: list[str]) -> None:
     source[0] = text
 
 
-def quote_patterns(_: Sphinx, kind: str, name: str, thing: object, options: object, lines: list[str]) -> None:  # noqa: ARG001
-    """Make patterns such as '**/*.gz' in a docstring literals: help texts have them in quotes."""
+def quote_patterns(_app: Sphinx, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
+    """Make literals of quoted patterns of files: a star in them is not emphasis."""
     lines[:] = [re.sub(r"'([^'`]*\*[^'`]*)'", r"``\1``", line) for line in lines]
+
+
+def write_llms(app: Sphinx, error: Exception | None) -> None:
+    """Write ``llms.txt`` at the root of the site."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "llms.txt").write_text(llms(), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", quote_patterns, priority=100)  # before napoleon
     app.add_lexer("output", TextLexer)
     app.connect("source-read", prepare)
+    app.connect("build-finished", write_llms)

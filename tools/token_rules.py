@@ -6,8 +6,8 @@ Each table in ``tests/golden/token_rules`` has the files of a processor's folder
 the processor itself made of them. For each family, this runs the processor on random sizes, and says how many counts
 differ from the rule's, and how many of the table changed with the installed release. ``--write`` writes the tables.
 transformers, torch and torchvision are needed. Pixels are zeros, and resampling is replaced by a tensor of the same
-shape, so that only the processor's arithmetic is run; with ``--pixels``, nothing is replaced. Exits with 1 if a count
-differs.
+shape, so that only the processor's arithmetic is run; videos are tensors without values. With ``--pixels``, nothing is
+replaced. Exits with 1 if a count differs.
 """
 
 from __future__ import annotations
@@ -564,6 +564,8 @@ def opened(given: dict[str, Any], folder: Path, *, pixels: bool = False) -> tupl
     def zeros(*shape: int) -> Any:
         if pixels:
             return torch.zeros(shape, dtype=torch.uint8)
+        if kind == "video":  # whose arithmetic needs no values
+            return torch.zeros(shape, dtype=torch.uint8, device="meta")
         return torch.zeros([1] * len(shape), dtype=torch.uint8).expand(shape)
 
     def image(row: list[float]) -> str:
@@ -612,10 +614,21 @@ def main() -> int:
         height, width = size if len(size) == 2 else (size[0], size[0])
         if height < 1 or width < 1:
             raise ValueError(f"cannot resize to {height} x {width}")
-        return torch.zeros(1, dtype=image.dtype).expand(*image.shape[:-2], height, width)
+        return image.new_zeros(1).expand(*image.shape[:-2], height, width)
+
+    taken = torch.Tensor.__getitem__
+
+    def checked(tensor: Any, index: Any) -> Any:
+        """Raise for frames that are not there, which tensors without values do not check."""
+        if tensor.is_meta and isinstance(index, list | np.ndarray | torch.Tensor) and len(index):
+            numbers = np.asarray(index)
+            if numbers.dtype != bool and numbers.max() >= len(tensor):
+                raise IndexError(f"index {numbers.max()} is out of bounds for dimension 0 with size {len(tensor)}")
+        return taken(tensor, index)
 
     if not options.pixels:
         functional.resize = shaped
+        torch.Tensor.__getitem__ = checked  # type: ignore[method-assign,assignment]
     failed = 0
     for name in options.names or FAMILIES:
         if options.texts:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.lib import corpus
-from benchmarks.lib.measure import Row, alternate, child, feedmill, rounds, run
+from benchmarks.lib.measure import Failed, Row, alternate, child, feedmill, rounds, run
 from benchmarks.media import rows as rows_of
 from benchmarks.media.windows import WARM
 from benchmarks.prepared.suite import CORES, DESCRIPTION, with_peer
@@ -280,15 +280,19 @@ def rows(repeat: int) -> Iterable[Row]:
             "documented": partial(energon, seq_len, "documented"),
             "ours": partial(child, sys.executable, "media.peers.feedmill", "rows", path, seq_len),
         }
-        found = rounds(repeat, sides)
+        found = rounds(min(repeat, 3), sides)
         ours = found["ours"]
+        if len({count for side in found.values() for count in side["samples"]}) > 1:
+            counts = ", ".join(f"{name} {side['samples']}" for name, side in found.items())
+            raise Failed(f"the sides loaded other samples: {counts}")
         for packer in ("documented", "knapsack"):
             theirs = found[packer]
             title = f"rows of {seq_len:,}, Energon's {packer} packer"
             speed = "tokens_per_cpu_s"
             yield Row("rows", f"{title}: tokens per second of processor time", "/s", ours[speed], theirs[speed], 1)
-            for name, unit in (("fill", "%"), ("rows", ""), ("samples", "")):
-                yield Row("rows", f"{title}: {name}", unit, ours[name], theirs[name])
+            for name, unit in (("fill", "%"), ("rows", "")):
+                note = f"{ours['samples'][0]:,} samples"
+                yield Row("rows", f"{title}: {name}", unit, ours[name], theirs[name], note=note)
 
 
 def windows(repeat: int) -> Iterable[Row]:

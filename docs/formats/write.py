@@ -7,7 +7,7 @@ from pathlib import Path
 
 from feedmill.formats.arrowtypes.table import EXTENSIONS, FEATURES, TYPES, Row
 
-PAGE = Path(__file__).parent / "parquet.md"
+PAGE = Path(__file__).parents[1] / "internals/arrow_types.md"
 MARKED = re.compile(r"(<!-- (\w+): made by docs/formats/write.py -->\n).*?(<!-- end -->\n)", re.S)
 TABLES = {"types": ("type", TYPES), "extensions": ("extension type", EXTENSIONS), "features": ("feature", FEATURES)}
 

@@ -1,33 +1,35 @@
-"""Write the tables of settings into the pages of the peers: ``python docs/migration/write.py``."""
+"""Write the page of the settings of all peers, from the tables of the code: ``python docs/migration/write.py``."""
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 from pathlib import Path
 
 from feedmill.compat.settings import PEERS, Peer
 from feedmill.formats.settings import Fate, Setting, Table
 
-DOCS = Path(__file__).parents[1]
-MARKED = re.compile(
-    r"(<!-- settings of (\w+): made by docs/migration/write.py -->\n).*?(<!-- end of settings -->\n)", re.S
-)
+PAGE = Path(__file__).parents[1] / "internals/settings.md"
+HEAD = """\
+# Settings of other tools
+
+This page lists every setting of the tools that Feedmill can replace, and what becomes of it: Feedmill follows it,
+rejects it with a reason, or reports that it has no effect. Look here when you bring a configuration, a command line or
+a training script.
+"""
 FATES = {Fate.MAPPED: "", Fate.REFUSED: "refused: ", Fate.NO_EFFECT: "no effect: "}
 
 
-def pages() -> dict[Path, str]:
-    """Return each page with tables and what it must contain."""
-    paths = sorted({DOCS / peer.page for peer in PEERS.values()})
-    return {
-        path: MARKED.sub(lambda found: found[1] + section(PEERS[found[2]]) + found[3], path.read_text())
-        for path in paths
-    }
+def page() -> str:
+    """Return what the page must contain."""
+    return HEAD + "".join(
+        f"\n## {peer.title}\n\nAs of `{peer.release}`; see [how to move](../{peer.page}).\n{section(peer)}"
+        for peer in PEERS.values()
+    )
 
 
 def section(peer: Peer) -> str:
     """Return the tables of a peer."""
-    return "".join(f"\n### Settings: {table.face}\n\n{rows(table)}\n" for table in peer.tables)
+    return "".join(f"\n### Settings: {table.face}\n\n{rows(table)}" for table in peer.tables)
 
 
 def rows(table: Table) -> str:
@@ -49,5 +51,4 @@ def words(setting: Setting) -> str:
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_text(text)
+    PAGE.write_text(page())

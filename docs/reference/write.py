@@ -11,7 +11,7 @@ from pathlib import Path
 from feedmill.errors import KINDS
 
 HERE = Path(__file__).parent
-PAGE = HERE / "errors.md"
+PAGE = HERE.parent / "internals/errors.md"
 HEAD = """\
 # Kinds of errors
 
@@ -125,7 +125,7 @@ PAGES = {
     "base": (
         "Stores, engines and errors",
         "Where bytes live, where units of work run, and what is raised. Every error of Feedmill is a\n"
-        "``FeedmillError``, and has one of the :doc:`kinds <errors>`.",
+        "``FeedmillError``, and has one of the :doc:`kinds </internals/errors>`.",
         'store = fm.open_store("s3://bucket/folder")',
         "open_store Store RayEngine PartEngine FeedmillError *",
     ),

@@ -363,7 +363,7 @@ KINDS: dict[str, dict[str, str]] = {
         "bad-encoding": "A text is not valid in its encoding. Pass the encoding, or fix the text.",
         "bad-header": "A header is damaged, or a file has an invalid one. Restore the file, or run `repair`.",
         "bad-index": "An index, a manifest or other metadata is damaged or missing. Run `prepare`, or write it again.",
-        "bad-line": "A line is no valid JSON or CSV. Correct it, or run `repair`.",
+        "bad-line": "A line is not valid JSON or CSV. Correct it, or run `repair`.",
         "bad-log": "A log has nothing that can be shown. Check that a training run wrote it.",
         "bad-mask": "A loss mask, or a marker of answers, does not fit its tokens. Check the option or the data.",
         "bad-media": "An image, a sound or a video does not decode, or lacks what is asked. Fix or exclude the sample.",
@@ -440,7 +440,7 @@ KINDS: dict[str, dict[str, str]] = {
         "bad-processor": "The files of a processor are invalid. Give the folder of the checkpoint's own processor.",
         "bad-template": "A chat template is missing, invalid, or does not take a variable. Pass another template.",
         "bad-token-size": "The size of a token is unknown, invalid or mixed. Pass `--token-size`.",
-        "bad-tokenizer": "A file is no tokenizer that can be read. Check the path and the file.",
+        "bad-tokenizer": "A file is not a tokenizer that can be read. Check the path and the file.",
         "lost-tokenizer": "The tokenizer that made the tokens is not where it was. Pass its new path.",
         "mixed-tokenizers": "Tokens of different tokenizers would be mixed. Use tokens of one tokenizer.",
         "no-lineage": "It is not recorded which documents a file was made from. Write it again with Feedmill.",
@@ -499,7 +499,7 @@ KINDS: dict[str, dict[str, str]] = {
         "read-only": "The server cannot write this. Start it with `--edit`, on the machine that has the recipe.",
     },
 }
-"""The kinds of errors by subject: what each means, and what to do about it. docs/reference/errors.md is made from it.
+"""The kinds of errors by subject: what each means, and what to do about it. docs/internals/errors.md is made from it.
 
 A kind is what a program would branch on; the message says the rest. Storage errors of the operating system have its
 names as kinds, such as ``enospc`` and ``eacces``. Failures of samples have the class of the exception, if a function of

@@ -49,7 +49,7 @@ def test_tables_and_facts_print_every_cell_as_it_is(capsys: pytest.CaptureFixtur
 
 
 def test_json_takes_what_orjson_does_not() -> None:
-    """Names of files that are no UTF-8, and numbers beyond 64 bits."""
+    """Names of files that are not UTF-8, and numbers beyond 64 bits."""
     data = {
         "name": "b\udcff",
         "n": 10**20,

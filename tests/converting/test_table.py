@@ -14,7 +14,7 @@ from feedmill.converting.table import conversion_table, family, sources, target_
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
 
-PAGE = Path(__file__).parents[2] / "docs/convert.md"
+PAGE = Path(__file__).parents[2] / "docs/internals/conversions.md"
 
 
 def test_the_documentation_has_the_table() -> None:

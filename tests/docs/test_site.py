@@ -13,25 +13,34 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
-import yaml
 
 from helpers.faces import names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SECTIONS = yaml.safe_load((DOCS / "navigation.yaml").read_text())
+PAGES = runpy.run_path(str(DOCS / "pages.py"))
+SECTIONS: dict[str, list[str]] = PAGES["navigation"]()
 
 
 def pages() -> list[str]:
-    listed = [page for section in SECTIONS.values() if isinstance(section, list) for page in section]
-    patterns = [section for section in SECTIONS.values() if isinstance(section, str)]
-    found = [path for pattern in patterns for path in DOCS.glob(pattern) if path.suffix != ".py"]
-    return listed + [str(path.relative_to(DOCS).with_suffix("")) for path in found]
+    return [page for section in SECTIONS.values() for page in section]
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
     there = {str(path.relative_to(DOCS).with_suffix("")) for kind in ("md", "rst") for path in DOCS.rglob(f"*.{kind}")}
     assert Counter(pages()) == Counter(there - {"index"})
+
+
+def test_llms_lists_every_page_for_users() -> None:
+    """`llms.txt` has a line for each page but the internals: a title, and a sentence that says what it is for."""
+    listed = re.findall(r"^- \[[^\]]+\]\((\S+)\.html\): \S.{15,400}[.:?]$", PAGES["llms"](), re.M)
+    assert listed == [page for title, section in SECTIONS.items() if title != "Internals" for page in section]
+
+
+def test_user_pages_stay_short() -> None:
+    """What only a maintainer needs is in `internals`: the pages for users have 60,000 words, code included."""
+    paths = [path for path in DOCS.rglob("*.md") if "internals" not in path.parts]
+    assert sum(len(path.read_text().split()) for path in paths) <= 60_000
 
 
 def test_every_public_name_is_in_the_reference_once_with_members_that_exist() -> None:

@@ -50,12 +50,12 @@ def test_strays_are_left_out_counted_and_named(
             dataset = fm.open(source)
         assert len(dataset) == 4 and all(set(sample) == {"cls", "txt"} for sample in dataset)
         (remark,) = dataset.remarks
-        assert f"no data are not read: {count}" in remark and remark in caplog.text
+        assert f"not data are skipped: {count}" in remark and remark in caplog.text
         assert fm.info(source).facts["remarks"] == [remark]
     assert ("AppleDouble" in remark) == ("mac" in kind or kind == "zip")
     (found,) = fm.check(tmp_path / "s", progress=False).findings
     assert found.kind == "stray-members" and "feedmill convert" in str(found)
-    with pytest.raises(DataError, match="are no data") as caught:
+    with pytest.raises(DataError, match="are not data") as caught:
         fm.prepare(tmp_path / "s", progress=False)
     assert caught.value.kind == "stray-members"
     fm.convert(tmp_path / "s", tmp_path / "clean", "wds", progress=False)
@@ -65,9 +65,9 @@ def test_strays_are_left_out_counted_and_named(
 
 def test_strays_at_the_top_are_counted_though_all_readers_skip_them(tmp_path: Path) -> None:
     put(tmp_path / "0.tar", [f"{dot}{n}.{part}" for n, part in NAMES for dot in ("._", "")])
-    assert "no data are not read: 8 (AppleDouble" in fm.open(tmp_path).remarks[0]
-    assert "no data are not read: 8" in fm.prepare(tmp_path, progress=False).warnings[0]
-    assert "no data are not read: 8" in fm.check(tmp_path, progress=False).notes[0]
+    assert "not data are skipped: 8 (AppleDouble" in fm.open(tmp_path).remarks[0]
+    assert "not data are skipped: 8" in fm.prepare(tmp_path, progress=False).warnings[0]
+    assert "not data are skipped: 8" in fm.check(tmp_path, progress=False).notes[0]
     assert len(fm.open(tmp_path)) == 4
 
 

@@ -155,7 +155,7 @@ def test_keys_of_bytes_are_text(tmp_path: Path) -> None:
             writer.write_table(table)
         assert [sample.key for sample in fm.open(tmp_path / "k.arrow")] == ["a", "\u00e9"]
     pq.write_table(pa.table({"__key__": [b"\xff"], "n": [1]}), tmp_path / "k.parquet")
-    with pytest.raises(DataError, match=r"column '__key__'.*a key is bytes that are no UTF-8 text \(b'\\xff'\)"):
+    with pytest.raises(DataError, match=r"column '__key__'.*a key is bytes that are not UTF-8 text \(b'\\xff'\)"):
         fm.open(tmp_path / "k.parquet")[0]
 
 

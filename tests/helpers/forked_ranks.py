@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -26,7 +27,10 @@ def run_groups(program: str, groups: list[list[dict[str, Any]]]) -> list[Any]:
 
 
 def fork_groups(main: Callable[[dict[str, Any]], None]) -> None:
-    """The side of the program: call `main` with the options of each rank of a group, in a process of its own."""
+    """The side of the program: call `main` with the options of each rank of a group, in a process of its own.
+
+    A rank whose options have ``dies`` has to end by SIGKILL, and every other one by itself.
+    """
     for group in json.loads(sys.argv[1]):
         ranks = []
         for options in group:
@@ -43,5 +47,6 @@ def fork_groups(main: Callable[[dict[str, Any]], None]) -> None:
                 finally:
                     os._exit(code)
         ended = [os.waitpid(rank, 0)[1] for rank in ranks]
-        if any(ended):
-            sys.exit(1)
+        expected = [signal.SIGKILL if options.get("dies") else 0 for options in group]
+        if ended != expected:
+            sys.exit(f"ranks ended with {ended}: expected {expected}")

@@ -128,7 +128,7 @@ def sample(key: str, parts: Mapping[str, bytes]) -> Sample:
 
 
 def row_of(
-    samples: Sequence[Any], lengths: Sequence[int], seq_len: int, multiple: int = 1, names: Sequence[str] | None = None
+    samples: Sequence[Any], lengths: Sequence[int], seq_len: int, multiple: int = 1, **options: Any
 ) -> SampleRow:
     """A row of samples with these predicted lengths."""
     places = [-(-length // multiple) * multiple for length in lengths]
@@ -137,9 +137,10 @@ def row_of(
         np.array(lengths, np.int32),
         np.concatenate([[0], np.cumsum(places)]).astype(np.int32),
         seq_len,
-        list(names or (getattr(each, "key", f"d{number}") for number, each in enumerate(samples))),
+        [getattr(each, "key", f"d{number}") for number, each in enumerate(samples)],
         ["data"] * len(samples),
         multiple,
+        **options,
     )
 
 

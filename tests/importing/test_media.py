@@ -344,9 +344,9 @@ def test_a_class_beside_media_may_be_negative(tmp_path: Path) -> None:
 
 
 def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
-    advice = "if it is about them, name it among the sources, too"
+    advice = "if it describes them, name it as a source too"
     raw = put(tmp_path / "raw", {**pictures("#.jpg", 6), "labels.csv": "filename,label\n0.jpg,1\n"})
-    with pytest.raises(ConfigError, match=r"If 'labels.csv' is about the image files, name it among the sources, too"):
+    with pytest.raises(ConfigError, match=r"If 'labels.csv' describes the image files, name it as a source too"):
         run(raw, tmp_path / "no")
     report = run(raw, tmp_path / "out", type="media")
     assert reasons(report) == {"labels.csv": f"document beside image files ({advice})"}

@@ -327,7 +327,7 @@ def test_conversations_about_several_pictures_or_none(tmp_path: Path) -> None:
     ]
     assert reasons(report) == {
         "t.jsonl:4 9.jpg": "a conversation with a file that is not there or not image",
-        "t.jsonl:5": "a conversation with a file that is no path",
+        "t.jsonl:5": "a conversation with a file that is not a path",
         "t.jsonl:6": "metadata: a row without a conversation",
         "1.jpg": "not listed in the metadata",
         "2.jpg": "not listed in the metadata",

@@ -47,7 +47,7 @@ def test_a_state_overrides_the_start_and_rewinding_goes_back_to_it(plan: fm.Plan
 
 @pytest.mark.parametrize("start", [-1, 21])
 def test_a_start_outside_of_the_plan_is_refused(plan: fm.Plan, start: int) -> None:
-    with pytest.raises(ConfigError, match=f"start={start} is no position of the plan: expected 0 to 20"):
+    with pytest.raises(ConfigError, match=f"start={start} is not a position of the plan: expected 0 to 20"):
         keys(plan, start=start)
 
 

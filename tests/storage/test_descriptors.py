@@ -1,4 +1,4 @@
-"""Which file a descriptor is of: one that another process replaced, one that changed, and what is no file at all."""
+"""Which file a descriptor is of: one that another process replaced, one that changed, and what is not a file at all."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ def test_the_time_ends_the_tries(troubled):
 def test_the_times_are_those_of_the_docs():
     from feedmill.storage.remote import options
 
-    page = " ".join((Path(__file__).parents[2] / "docs" / "storage.md").read_text().split())
+    page = " ".join((Path(__file__).parents[2] / "docs/internals/storage.md").read_text().split())
     assert options._PATIENCE["retry_timeout"] == timedelta(minutes=3) and "for three minutes" in page
     assert options._CLIENT == {"connect_timeout": "10s", "read_timeout": "60s", "timeout": "6h"}
     assert "gives no byte for a minute" in page and "six hours" in page

@@ -7,6 +7,7 @@ import logging
 import pickle
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +180,9 @@ def test_several_rows_become_one(processor: Any, batch: Any) -> None:
 
 def test_another_length_than_predicted(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Shorter is padded; longer is taken while the row has room, and dropped or an error otherwise."""
-    collate = collator(processor, mismatch="drop")
+    collate = collator(processor)
     with caplog.at_level(logging.WARNING, "feedmill"):
-        made = collate([row_of([A, B, C, D], [45, 60, 30, 40], 180)])
+        made = collate([row_of([A, B, C, D], [45, 60, 30, 40], 180, mismatch="drop")])
     # 5 tokens are free: B takes 3 of them, C needs 26 and is dropped, D follows where it was.
     assert made["cu_seq_lens_q"].tolist() == [0, 45, 108, 138, 178, 180]
     assert made["input_ids"][0, 108:138].unique().tolist() == [256] and (made["labels"][0, 108:138] == -100).all()
@@ -199,24 +200,24 @@ def test_another_length_than_predicted(processor: Any, caplog: pytest.LogCapture
     assert str(caught.value) == (
         "data 'c': the sample has 56 tokens with ImagesOnly, and its rule predicted 30: its row of 180 has room for 2"
         " more. Compare the rule with 'feedmill tokens lengths --check-samples 1000', and use the same processor,"
-        " template and options for both; or pass mismatch='drop', or plan with more 'headroom'."
+        " template and options for both; or plan with 'mismatch: drop' or more 'headroom'."
     )
     assert strict.misses.samples == 0
 
 
 def test_places_stay_multiples(processor: Any) -> None:
     """A longer sample moves those after it by whole multiples, and needs as much room."""
-    collate = collator(processor, mismatch="drop")
-    made = collate([row_of([B, D], [40, 40], 128, 16)])
+    collate = collator(processor)
+    made = collate([row_of([B, D], [40, 40], 128, 16, mismatch="drop")])
     assert made["cu_seq_lens_q"].tolist() == [0, 64, 112, 128] and collate.misses.longer == 1
-    made = collate([row_of([B, D], [40, 40], 111, 16)])
+    made = collate([row_of([B, D], [40, 40], 111, 16, mismatch="drop")])
     assert made["cu_seq_lens_q"].tolist() == [0, 48, 96, 111] and collate.misses.dropped == 1
 
 
 def test_rows_of_padding_alone(processor: Any) -> None:
     """Models get a row even if all of its samples are dropped."""
     for layout in ("transformers", "axolotl", "megatron", "torchtitan"):
-        made = collator(processor, layout, mismatch="drop")([row_of([C], [10], 32)])
+        made = collator(processor, layout)([row_of([C], [10], 32, mismatch="drop")])
         if layout == "megatron":
             assert made["cu_seqlens_q"].tolist() == [0, 10] and made["cu_seqlens_q_padded"].tolist() == [0, 32]
             assert made["loss_mask"].sum() == 0 and made["visual_inputs"].as_model_kwargs() == {}
@@ -245,7 +246,7 @@ BAD: list[tuple[Mapping[str, bytes], str]] = [
         "Qwen3VLModel.get_rope_index finds no positions",
     ),
     ({"txt": b"no conversation"}, "the sample has no part 'json'"),
-    ({"json": b'{"messages": 5}'}, "it is no conversation"),
+    ({"json": b'{"messages": 5}'}, "it is not a conversation"),
     ({"json": b"\xff"}, "it is not valid UTF-8"),
     ({"json": json.dumps({"chosen": "a", "rejected": "b"}).encode()}, "a pair of preferences has two texts"),
 ]
@@ -258,8 +259,8 @@ def test_samples_that_cannot_be_encoded(processor: Any, parts: Mapping[str, byte
     with pytest.raises(DataError) as caught:
         collator(processor)([row])
     assert what in str(caught.value) and str(caught.value).startswith("data 'bad': ")
-    collate = collator(processor, mismatch="drop")
-    made = collate([row])
+    collate = collator(processor)
+    made = collate([replace(row, mismatch="drop")])
     assert collate.misses.refused == 1 and made["cu_seq_lens_q"].tolist() == [0, 63, 83, 123, 140]
     assert collate.row_counts() == {"row_samples": 3, "length_misses": 0, "row_drops": 1}
     assert collate.row_counts() == {"row_samples": 0, "length_misses": 0, "row_drops": 0}
@@ -353,8 +354,6 @@ def test_it_can_be_pickled(processor: Any, batch: Any) -> None:
 def test_what_is_missing_or_unknown(processor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="unknown layout 'nemo': expected transformers, megatron, torchtitan or axo"):
         fm.tokens.collate_rows(processor, "nemo")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown mismatch 'skip': expected error or drop"):
-        fm.tokens.collate_rows(processor, mismatch="skip")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"models of ImagesOnly have positions of M-RoPE.*Pass config="):
         fm.tokens.collate_rows(processor)
     with pytest.raises(ConfigError, match="media is the text 'jpg'"):

@@ -92,7 +92,7 @@ def test_a_name_that_is_neither_a_file_nor_a_model(tmp_path: Path) -> None:
         ("my.tiktoken", BYTES + b"AAA= 3\n", "a", "ranks are not different"),
         ("my.tiktoken", BYTES + b"AA*A 300\n", "a", "line 257 is not a token in base64"),
         ("tekken.json", b'{"vocab": [{"rank": 0, "token_bytes": "AA=="}]}', None, "not a tokenizer: KeyError"),
-        ("tekken.json", TEKKEN, None, "not a tokenizer: TypeError: the pattern or a special token is no text"),
+        ("tekken.json", TEKKEN, None, "not a tokenizer: TypeError: the pattern or a special token is not text"),
         ("tokenizer.json", b'{"model": 3}', "gpt2", "a pattern was given, but this is not a tiktoken file"),
         ("t.model", b"\x0a\x02", None, "not a SentencePiece model"),
         ("spiece.model", b"x", None, "found spiece.model, whose ids the model's class"),

@@ -85,7 +85,7 @@ def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
         "the text has 2 of <image>, and the sample has 1 of image": (1, ["e"]),
         "the text has 0 of <image>, and the sample has 1 of image": (1, ["f"]),
         "image: its width and height are unknown": (1, ["g"]),
-        "text: it is no conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
+        "text: it is not a conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
             1,
             ["h"],
         ),
@@ -433,6 +433,24 @@ def test_parts_that_are_lists_of_messages(tmp_path: Path) -> None:
         members[f"{text}.json"] = json.dumps(json.loads(talk(text, None))["messages"]).encode()
     data = dataset(tmp_path / "data", members)
     assert np.diff(fm.tokens.lengths(data, processor=processor(tmp_path / "p"), progress=False).lengths).tolist() == [2]
+
+
+def test_forms_of_conversations_may_be_mixed(tmp_path: Path) -> None:
+    turns = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]
+    rows = (
+        {"conversations": turns},
+        {"prompt": "hi", "completion": "yes"},
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]},
+        {"prompt": "hi", "chosen": "a", "rejected": "b"},
+    )
+    members = {f"{number}.json": json.dumps(row).encode() for number, row in enumerate(rows)}
+    members |= {"4.jpg": picture(64, 64), "4.json": talk(None)}  # a dataset without any media has no index of them
+    report = fm.tokens.lengths(dataset(tmp_path / "data", members), processor=processor(tmp_path / "p"), progress=False)
+    same, *others = report.lengths.tolist()
+    assert same > 0 and others[:3] == [same, same, -1]
+    assert [(each.reason, each.keys) for each in report.refused] == [
+        ("text: a pair of preferences has two texts", ["3"])
+    ]
 
 
 def test_what_changes_lengths_changes_those_of_a_plan(tmp_path: Path) -> None:

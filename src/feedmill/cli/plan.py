@@ -68,6 +68,11 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         )
     for each in getattr(plan, "whole", ()):
         typer.echo(f"  {each}".replace("\n", "\n  "))
+    for name, used in (packing or {}).get("used_up", {}).items():
+        typer.echo(
+            f"  {used['rows']:,} rows are short because their {name} are used up, and have {used['free']:,} free slots:"
+            f" allow more {name} in a row for fuller ones"
+        )
     if packing is not None and packing["buffer"] is not None:
         apart = packing["passes_apart"]
         how = ", and no row holds two passes of a source" if apart else ", across the ends of passes and stages"

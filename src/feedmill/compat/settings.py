@@ -1,4 +1,4 @@
-"""The tables of settings of all peers; ``python docs/migration/write.py`` writes them into the peers' pages."""
+"""The tables of settings of all peers; ``python docs/migration/write.py`` writes their page."""
 
 from __future__ import annotations
 

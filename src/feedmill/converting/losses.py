@@ -64,7 +64,7 @@ def classes_lost(classes: Sequence[str], options: Convert) -> list[Loss]:
 
 
 def value_table() -> str:
-    """Return the table of what becomes of each kind of value in each format, as Markdown, for `docs/convert.md`."""
+    """Return the table of what becomes of each kind of value in each format, for docs/internals/conversions.md."""
     details = {"array": "array:<f4:2", "media": "media:webp"}
     apart = ("null", "empty", "part", "text:part", "list", "png")
     rows = [(row.noun, kind) for kind, row in KINDS.items() if kind not in apart]

@@ -90,7 +90,7 @@ def family(kind: str, to: str, url: str) -> str:
 
 
 def conversion_table() -> str:
-    """Return the table of all conversions, as Markdown, for `docs/convert.md`.
+    """Return the table of all conversions, as Markdown, for `docs/internals/conversions.md`.
 
     >>> conversion_table().splitlines()[2][:35]
     '| prepared WebDataset | yes | yes |'
@@ -104,7 +104,7 @@ def conversion_table() -> str:
 
 
 def target_table() -> str:
-    """Return the table of what each format writes and cannot store, as Markdown, for `docs/convert.md`."""
+    """Return the table of what each format writes and cannot store, for docs/internals/conversions.md."""
     lines = ["| `--to` | writes | cannot store |", "|---|---|---|"]
     lines += [f"| `{name}` | {target.writes} | {target.lacks} |" for name, target in targets().items()]
     return "\n".join(lines) + "\n"

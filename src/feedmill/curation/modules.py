@@ -54,7 +54,7 @@ def _not_importable(name: str, error: ImportError) -> ConfigError:
     fix = "Fix the module, or install what it imports."
     if (error.name or "").startswith(("dolma.", f"{PACKAGE}.")):
         what = f"the module imports a part of Dolma that Feedmill does not have ({error})"
-        fix = "'What is unsupported' in docs/migration/dolma.md says what to use instead."
+        fix = "See 'What is unsupported' in docs/internals/dolma.md for what to use instead."
     return ConfigError(what, file=name, kind="bad-module", fix=fix)
 
 

@@ -146,7 +146,7 @@ class Table:
                 f"unknown setting {other[0]!r}{did_you_mean(other[0], self.settings)}",
                 file=where(other[0]),
                 kind="unknown-option",
-                fix=f"Remove it: it is no setting of {self.face}.",
+                fix=f"Remove it: it is not a setting of {self.face}.",
             )
         wrong = misspelled(given, self.names(Fate.MAPPED, Fate.REFUSED), self.likeness)
         if wrong is not None and wrong[0] in other:

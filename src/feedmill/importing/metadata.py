@@ -167,7 +167,7 @@ def read_talks(files: Files, found: Recognized, encoding: str, left: LeftOut) ->
             lost = next((one for one, path in zip(given or (), paths, strict=True) if path not in there), None)
             if given is None or lost is not None:
                 wrong = wrong or (lost or "")
-                what = "is no path" if given is None else f"is not there or not {found.modality}"
+                what = "is not a path" if given is None else f"is not there or not {found.modality}"
                 left.add(f"a conversation with a file that {what}", f"{where} {lost or ''}".rstrip())
                 continue
             key = f"{divide(name).stem}/{row.number:06}" if len(found.metadata) > 1 else f"{row.number:06}"

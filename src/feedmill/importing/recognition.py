@@ -93,7 +93,7 @@ _BESIDE = frozenset((*CAPTION_SUFFIXES, "json", "cls"))
 _TABLES = ("jsonl", "csv", "parquet")
 _ROWS = (*kinds.TABLES, kinds.JSON)
 _METADATA = tuple(f"metadata.{end}" for end in _TABLES)
-_AS_METADATA = "name it among the sources, too"
+_AS_METADATA = "name it as a source too"
 _NONE: list[tuple[str, File]] = []
 _FEW = 10
 """Files of another kind are left out if there are at least this many times more of the main kind."""
@@ -293,7 +293,7 @@ def _rest(
     if wanted == AUTO and most * _FEW > len(found.media):
         shown = ", ".join(f"{len(group):,} {kind} ({files.name(group[0])!r})" for kind, group in others.items())
         table = next((files.name(file) for file in others.get("documents", ()) if _is_table(file)), None)
-        about = "" if table is None else f"If {table!r} is about the {found.modality} files, {_AS_METADATA}. "
+        about = "" if table is None else f"If {table!r} describes the {found.modality} files, {_AS_METADATA}. "
         raise ConfigError(
             f"the files are of several kinds: {len(found.media):,} {found.modality} files"
             f" ({files.name(found.media[0][0])!r}), {shown}",
@@ -305,7 +305,7 @@ def _rest(
         left.add(f"a caption without {_a(found.modality)} file", files.name(file))
     for kind, group in others.items():
         for file in group:
-            more = f" (if it is about them, {_AS_METADATA})" if _is_table(file) else ""
+            more = f" (if it describes them, {_AS_METADATA})" if _is_table(file) else ""
             left.add(f"{kind.removesuffix('s')} beside {found.modality} files{more}", files.name(file))
 
 

@@ -172,7 +172,7 @@ def _batch_size(value: Any) -> int:
 def _checked_start(start: int, length: int | None) -> int:
     if start < 0 or (length is not None and start > length):
         raise ConfigError(
-            f"start={start} is no position of the plan: expected 0 to {'any number' if length is None else length}",
+            f"start={start} is not a position of the plan: expected 0 to {'any number' if length is None else length}",
             kind="bad-option",
             fix="Give the number of samples consumed before, over all ranks.",
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
@@ -220,6 +220,8 @@ class PackedReport(Report):
             last window.
         media: of rows of samples, images, videos and sounds in a row on average, an expected value.
         whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
+        used_up: limit of a row, ``media`` or ``patches`` -> rows in which it is used up while tokens are free, and how
+            many tokens. Skipped rows count, too.
     """
 
     documents: int | None
@@ -228,6 +230,7 @@ class PackedReport(Report):
     left_out: int | None
     media: float | None = None
     whole: tuple[WholeSamples, ...] = ()
+    used_up: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def slots(self) -> int | None:
@@ -239,12 +242,21 @@ class PackedReport(Report):
         """Return the share of the slots that hold a token; the rest is padding."""
         return self.tokens / self.slots if self.tokens is not None and self.slots else None
 
+    @property
+    def short(self) -> list[str]:
+        """Return in words what `used_up` says."""
+        return [
+            f"{rows:,} rows are short because their {name} are used up, and have {free:,} free slots"
+            for name, (rows, free) in self.used_up.items()
+        ]
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         names = ("documents", "width", "slots", "tokens", "left_out", "fill")
         packing = {name: getattr(self, name) for name in names}
         if self.whole:
             packing |= {"media": self.media, "whole_samples": [each.as_dict() for each in self.whole]}
+            packing["used_up"] = {name: {"rows": rows, "free": free} for name, (rows, free) in self.used_up.items()}
         return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
@@ -257,6 +269,7 @@ class PackedReport(Report):
         left = f"{self.left_out:,} tokens dropped"
         media = "" if self.media is None else f", {self.media:.2f} media a row"
         own = "".join(f"\n{each}" for each in self.whole)
+        own += "".join(f"\n{line}" for line in self.short)
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}{media}\n{table}{own}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ class SampleRow(Sequence[Any]):
         keys: the key of each sample.
         sources: the source of each sample, as the plan names it.
         multiple: what the place of each sample is rounded up to.
+        mismatch: what a collator does with a sample that the row has no room for, or that the processor refuses:
+            ``error``, or ``drop``, which makes its place padding.
     """
 
     samples: list[Any]
@@ -34,6 +36,7 @@ class SampleRow(Sequence[Any]):
     keys: list[str]
     sources: list[str]
     multiple: int = 1
+    mismatch: Literal["error", "drop"] = "error"
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -160,7 +160,8 @@ class _Description:
         found = self.code.member(self.config, "__class__", at)
         if not hasattr(found, "view_of_description"):
             raise ConfigError(
-                f"{self.config.get('__module__')}.{self.config['__class__']} is no dataset class that Feedmill can use",
+                f"{self.config.get('__module__')}.{self.config['__class__']} is not a dataset class"
+                " that Feedmill knows",
                 file=at,
                 fix="Derive it from a factory of feedmill.compat.energon, or use 'sample_type' and 'field_map'.",
             )

@@ -7,7 +7,7 @@ length depends on its row alone, so rows are equal on any number of ranks and af
 
 - shorter: its place is padded;
 - longer, but the row has room at its end: it is taken, and the samples after it move;
-- longer, and the row has no room: an error, or with ``mismatch="drop"`` its place is padding.
+- longer, and the row has no room: an error, or with ``mismatch: drop`` in the plan its place is padding.
 
 Each of these is counted. Nothing is cut, and nothing moves to another row.
 """
@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from feedmill.tokens.encodesample import EncodedSample, Int64s, RopePositions, S
 from feedmill.tokens.rowlayouts import LAYOUTS, Layout, PackedRow, Place, joined
 
 logger = logging.getLogger("feedmill")
-
-Mismatch = Literal["error", "drop"]
 
 
 @dataclass
@@ -64,10 +62,8 @@ class RowCollator:
         misses: counts since it was made, of this process. Those of worker processes are in the loader's metrics.
     """
 
-    def __init__(
-        self, encoder: SampleEncoder, layout: Layout, mismatch: Mismatch, rope: bool, pad: int | None = None
-    ) -> None:
-        self.encoder, self.layout, self.mismatch = encoder, layout, mismatch
+    def __init__(self, encoder: SampleEncoder, layout: Layout, rope: bool, pad: int | None = None) -> None:
+        self.encoder, self.layout = encoder, layout
         self._rope, self._pad = rope, encoder.pad if pad is None else pad
         self.misses = Misses()
         self._start()
@@ -87,7 +83,7 @@ class RowCollator:
         self._start()
 
     def __repr__(self) -> str:
-        return f"RowCollator({self.encoder.real.name}, layout={self.layout!r}, mismatch={self.mismatch!r})"
+        return f"RowCollator({self.encoder.real.name}, layout={self.layout!r})"
 
     def __call__(self, rows: Sequence[SampleRow]) -> Any:
         """Return a batch of rows in the layout.
@@ -150,7 +146,7 @@ class RowCollator:
             counts.samples += 1
             predicted = int(row.lengths[number])
             if isinstance(found, DataError):
-                if self.mismatch == "error":
+                if row.mismatch == "error":
                     raise self._located(found, row, number)
                 counts.refused += 1
                 self._note(row, number, f"{found.what}: its place is padding")
@@ -165,7 +161,7 @@ class RowCollator:
                     room -= max(0, needed - width)
                     width = max(width, needed)
                     self._note(row, number, f"{real:,} tokens, predicted {predicted:,}: the row has room")
-                elif self.mismatch == "error":
+                elif row.mismatch == "error":
                     raise self._too_long(row, number, real, room)
                 else:
                     counts.dropped += 1
@@ -187,7 +183,7 @@ class RowCollator:
                 f" {int(row.lengths[number]):,}: its row of {row.seq_len:,} has room for {room:,} more",
                 kind="bad-costs",
                 fix="Compare the rule with 'feedmill tokens lengths --check-samples 1000', and use the same processor,"
-                " template and options for both; or pass mismatch='drop', or plan with more 'headroom'.",
+                " template and options for both; or plan with 'mismatch: drop' or more 'headroom'.",
             ),
             row,
             number,
@@ -195,7 +191,7 @@ class RowCollator:
 
     def _located(self, error: DataError, row: SampleRow, number: int) -> DataError:
         """Return an error of a sample with its key and its source."""
-        fix = error.fix or "Fix or exclude the sample, or pass mismatch='drop'."
+        fix = error.fix or "Fix or exclude the sample, or plan with 'mismatch: drop'."
         located = DataError(error.what, file=row.sources[number], record=row.keys[number], kind=error.kind, fix=fix)
         note_place(located, number)
         return located
@@ -257,7 +253,6 @@ def collate_rows(
     chat_mask: str = "auto",
     processor_args: Mapping[str, Any] | None = None,
     media: Sequence[str] | None = None,
-    mismatch: Mismatch = "error",
     config: Any = None,
     pad: int | None = None,
 ) -> RowCollator:
@@ -281,8 +276,6 @@ def collate_rows(
         processor_args: Parameters with which the processor is called.
         media: Parts with media, in the order of their placeholders. By default all, by the numbers in their names:
             ``2.jpg`` before ``10.jpg``. A conversation that names the parts of its media gets them in that order.
-        mismatch: What happens to a sample that its row has no room for, or that the processor refuses: ``error``, or
-            ``drop``, which makes its place padding and counts it.
         config: Folder with the ``config.json`` of the model, or its configuration; default: the processor's folder. It
             is needed for positions of M-RoPE, but not by ``megatron``, whose models find them.
         pad: The padding token; default: that of the tokenizer, or 0.
@@ -296,13 +289,13 @@ def collate_rows(
         ConfigError: The layout or an option is unknown, the processor or its template cannot be loaded, or a
             configuration is needed.
     """
-    for name, value, known in (("layout", layout, get_args(Layout)), ("mismatch", mismatch, get_args(Mismatch))):
-        if value not in known:
-            raise ConfigError(
-                f"unknown {name} {value!r}: expected {', '.join(known[:-1])} or {known[-1]}",
-                kind="bad-option",
-                fix=f"Correct {name}.",
-            )
+    known = get_args(Layout)
+    if layout not in known:
+        raise ConfigError(
+            f"unknown layout {layout!r}: expected {', '.join(known[:-1])} or {known[-1]}",
+            kind="bad-option",
+            fix="Correct layout.",
+        )
     encoder = SampleEncoder(
         processor,
         messages=messages,
@@ -314,7 +307,7 @@ def collate_rows(
         media=media,
     )
     encoder.positions = None if layout == "megatron" else _positions(encoder, config)
-    return RowCollator(encoder, layout, mismatch, encoder.positions is not None, pad)
+    return RowCollator(encoder, layout, encoder.positions is not None, pad)
 
 
 def _positions(encoder: SampleEncoder, config: Any) -> RopePositions | None:

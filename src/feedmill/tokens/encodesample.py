@@ -15,7 +15,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.media import kind_of_header, kind_of_name
 from feedmill.samples.types import named_fields
 from feedmill.tokens.chat.checks import HEADER, NO_STOP, NOTHING
-from feedmill.tokens.chat.forms import form_of
+from feedmill.tokens.chat.forms import EACH
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of, upright_image
 
@@ -141,7 +141,7 @@ class SampleEncoder:
         except ImportError:
             raise MissingExtra("rows of samples need torch", "torch") from None
         self.real = RealProcessor(processor, processor_args)
-        self._part, self._plain = (messages, False) if text is None else (text, True)
+        self._part = messages if text is None else text
         self._media = None if media is None else tuple(media)
         self.positions: RopePositions | None = None
         self._options = dict(processor_args or {})
@@ -155,8 +155,8 @@ class SampleEncoder:
             name = None if chat_template is None else os.fspath(chat_template)
             self._spec = (
                 None
-                if self._plain
-                else ChatSpec.of(tokenizer, "messages", name, chat_mask, chat_template_args, media=True)
+                if text is not None
+                else ChatSpec.of(tokenizer, EACH, name, chat_mask, chat_template_args, media=True)
             )
         finally:
             if own is not None:
@@ -166,12 +166,12 @@ class SampleEncoder:
         self._start()
 
     def _start(self) -> None:
-        self._readers: dict[str, ChatReader] = {}
+        self._reader = None if self._spec is None else ChatReader(self._spec)
         self._lock = threading.RLock()
         self._said: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_readers", "_lock", "_said")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_reader", "_lock", "_said")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -187,34 +187,27 @@ class SampleEncoder:
 
     def _texts(self, samples: Sequence[Any]) -> list[Rendered | DataError]:
         out: list[Rendered | DataError] = []
-        rows: dict[str, list[tuple[int, Any]]] = {}
+        rows: list[tuple[int, Any]] = []
         for number, sample in enumerate(samples):
             value = _field(sample, self._part)
             if value is None:
                 out.append(_no_part(sample, self._part))
                 continue
             out.append(_bad(""))
-            if self._plain:
+            if self._reader is None:
                 out[number] = _plain(value)
                 continue
             try:
-                row = _conversation(value)
-                rows.setdefault(form_of(row), []).append((number, row))
+                rows.append((number, _conversation(value)))
             except BadDocument as error:
                 out[number] = _bad(str(error))
-        for form, numbered in rows.items():
-            if form == "preference":
-                for number, _ in numbered:
-                    out[number] = _bad("a pair of preferences has two texts")
-                continue
-            for (number, row), record in zip(
-                numbered, self._reader(form).records([row for _, row in numbered]), strict=True
-            ):
-                if record.text is None:
-                    out[number] = _bad(record.reason)
-                else:
-                    out[number] = Rendered(record.text, _spans(record.fields[0]), _named_media(row))
-                    self._note(record.fields[2], samples[number])
+        records = self._reader.records([row for _, row in rows]) if self._reader is not None else ()
+        for (number, row), record in zip(rows, records, strict=True):
+            if record.text is None:
+                out[number] = _bad(record.reason)
+            else:
+                out[number] = Rendered(record.text, _spans(record.fields[0]), _named_media(row))
+                self._note(record.fields[2], samples[number])
         return out
 
     def _note(self, said: Sequence[str], sample: Any) -> None:
@@ -225,18 +218,11 @@ class SampleEncoder:
                 key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
                 logger.warning("sample %s: %s: %s. Further ones are not named.", key, name, _CHECKED[name])
 
-    def _reader(self, form: str) -> ChatReader:
-        assert self._spec is not None
-        if form not in self._readers:
-            self._readers[form] = ChatReader(replace(self._spec, form=form))
-        return self._readers[form]
-
     def close(self) -> None:
         """End the process that renders; the next sample starts another."""
         with self._lock:
-            for reader in self._readers.values():
-                reader.close()
-            self._readers.clear()
+            if self._reader is not None:
+                self._reader.close()
 
     def _encoded(self, sample: Any, rendered: Rendered) -> EncodedSample | DataError:
         text = rendered.text
@@ -272,7 +258,7 @@ class SampleEncoder:
                 if kind is not None:
                     out.setdefault(kind, []).append((name, each))
                 elif self._media is not None:
-                    raise _bad(f"the part {name!r} is no image, video or sound", "bad-media")
+                    raise _bad(f"the part {name!r} is not an image, video or sound", "bad-media")
         key = sample.key if isinstance(sample, Sample) else _field(sample, "__key__")
         return {kind: _as_named(given, named.get(kind, ()), str(key)) for kind, given in out.items()}
 
@@ -595,7 +581,7 @@ def _conversation(value: Any) -> dict[str, Any]:
     row = load_json(bytes(value)) if _is_bytes(value) else value
     row = {"messages": row} if isinstance(row, list) else row
     if not isinstance(row, dict):
-        raise BadDocument("it is no object with a conversation")
+        raise BadDocument("it is not an object with a conversation")
     return row
 
 

@@ -51,7 +51,7 @@ class RealProcessor:
         self.name = type(self.processor).__name__
         if not hasattr(self.processor, "tokenizer"):
             raise ConfigError(
-                f"{self.name} is no processor of text and media",
+                f"{self.name} is not a processor of text and media",
                 file=self.folder,
                 kind="bad-processor",
                 fix="Give the folder of a checkpoint with a processor_config.json or preprocessor_config.json.",

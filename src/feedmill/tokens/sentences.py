@@ -177,7 +177,7 @@ def _lines(folder: str, name: str) -> Iterator[tuple[int, str]]:
 
 def _invalid(folder: str, name: str, line: int, what: str) -> DataError:
     return DataError(
-        f"this is no file of punkt_tab: {what}",
+        f"this is not a file of punkt_tab: {what}",
         file=os.path.join(folder, name),
         record=f"line {line}" if line else None,
         kind="bad-data",

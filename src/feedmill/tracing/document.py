@@ -129,7 +129,7 @@ class Documents:
             searched = [*texts, *shards]
             names = ", ".join(searched[:3]) + (", ..." if len(searched) > 3 else "")
             raise NotFound(
-                f"no raw file has a document with this id, and it is no FILE:LINE of them (looked in {names})",
+                f"no raw file has a document with this id, and it is not a FILE:LINE of them (looked in {names})",
                 record=missing[0],
                 kind="no-such-sample",
                 fix="Give its id, or the file and the line from 1, such as raw/a.jsonl:17.",

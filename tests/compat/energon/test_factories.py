@@ -161,7 +161,7 @@ def test_a_factory_of_the_user_runs_under_trust(prepared: Path, allowed: str, mo
 
 def test_a_class_that_is_no_factory_is_refused(prepared: Path) -> None:
     (prepared / MAIN_FOLDER_NAME / "dataset.yaml").write_text("__module__: pathlib\n__class__: Path\n")
-    with pytest.raises(ConfigError, match=r"pathlib\.Path is no dataset class that Feedmill can use"):
+    with pytest.raises(ConfigError, match=r"pathlib\.Path is not a dataset class that Feedmill knows"):
         get_train_dataset(prepared, worker_config=WHERE, batch_size=2, trust=True)
 
 

@@ -123,7 +123,7 @@ def test_names_are_found_by_their_end() -> None:
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
-        ({"keep": ["gopher_v2.word_count >= many"]}, r"keep\[0\].*is no short rule"),
+        ({"keep": ["gopher_v2.word_count >= many"]}, r"keep\[0\].*is not a valid rule: expected NAME OP NUMBER"),
         ({"keep": ["$.attributes.x"]}, "JSONPath"),
         ({"presets": ["gofer"]}, "Did you mean 'gopher'"),
         ({"preset": ["gopher"]}, "Did you mean 'presets'"),

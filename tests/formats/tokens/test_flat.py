@@ -99,7 +99,7 @@ def change(path: Path, data: bytes) -> None:
     [
         (IDS.astype("<u2").tobytes(), {}, ConfigError, "has no header, and the size of a token is unknown"),
         (IDS.astype("<u2").tobytes(), {"token_size": 3}, ConfigError, "the size of a token is 3 bytes"),
-        (IDS.astype("<u2").tobytes()[:-1], {"token_size": 2}, DataError, "19 bytes are no whole number of tokens"),
+        (IDS.astype("<u2").tobytes()[:-1], {"token_size": 2}, DataError, "19 bytes are not a whole number of tokens"),
         (llm_c(), {"token_size": 4}, ConfigError, "token_size=4 contradicts the header: 2 bytes"),
         (llm_c()[:-2], {}, DataError, "expected 1,044 bytes for 10 tokens, found 1,042"),
         (llm_c()[:100], {}, DataError, "100 bytes are fewer than its header"),
@@ -148,4 +148,4 @@ def test_bad_indexing_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bounds of documents are corrupt"):
         documents(fm.open(path))
     (tmp_path / "x.idx").write_bytes(b"MMIDIDX")
-    fails("this is no flat token file", eos=9)
+    fails("this is not a flat token file", eos=9)

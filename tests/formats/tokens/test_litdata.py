@@ -93,14 +93,14 @@ def scramble(folder: Path) -> None:
     ("change", "words"),
     [
         (damaged(lambda index: index["config"].update(compression="zstd")), r"its chunks have compression \(zstd\)"),
-        (damaged(lambda index: index["config"].update(data_format=["no_header_tensor:1"])), "which is no integer"),
-        (damaged(lambda index: index["config"].update(data_format=["no_header_numpy:9"])), "which is no integer"),
+        (damaged(lambda index: index["config"].update(data_format=["no_header_tensor:1"])), "which is not an integer"),
+        (damaged(lambda index: index["config"].update(data_format=["no_header_numpy:9"])), "which is not an integer"),
         (
             damaged(lambda index: index["config"].update(data_format=["no_header_tensor:16", "jpeg"])),
             "expected one tensor or array",
         ),
         (damaged(lambda index: index["chunks"][0].update(dim=None)), r"without TokensLoader \(their dim is null\)"),
-        (damaged(lambda index: index["chunks"][0].pop("dim")), "this is no index of token chunks"),
+        (damaged(lambda index: index["chunks"][0].pop("dim")), "this is not an index of token chunks"),
         (cut, "chunk-0-1.bin: expected 272 bytes and 8 documents by the index, found 268"),
         (scramble, "the documents of the chunk do not follow one another"),
         (lambda folder: (folder / "chunk-0-0.bin").unlink(), "chunk-0-0.bin"),

@@ -85,7 +85,7 @@ def test_the_default_split_and_seed() -> None:
     ("change", "words"),
     [
         ({"data_args_path": "blend.txt"}, "the data is given twice, by 'data_path' and 'data_args_path'"),
-        ({"data_path": None, "per_split_data_args_path": "blend.txt"}, "the file of blends is no JSON"),
+        ({"data_path": None, "per_split_data_args_path": "blend.txt"}, "the blend file is not JSON"),
         ({"data_path": []}, "there is no data for 'train'"),
         ({"data_path": ["1", "a", "x", "b"]}, "only 1 of 2 weights of the blend are numbers"),
         ({"data_path": ["0", "a_text_document", "1", "b_text_document"]}, "a weight of a Megatron-LM blend is zero"),

@@ -9,7 +9,7 @@ import pytest
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.number_dataset import Numbered
 
-PAGE = Path(__file__).parents[3] / "docs" / "compatible_orders.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "compatible_orders.md"
 RECIPES = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 

@@ -234,7 +234,7 @@ def test_fewest_cuts_as_late_as_the_seams_allow() -> None:
     seams = np.array([[9, 12], [3, 8], [5, 6], [14, 14], [11, 13]])
     assert best_fit.cuts(seams).tolist() == [6, 12, 14]
     assert best_fit.cuts(seams[:0]).tolist() == []
-    # Sources with equally long passes share their ends, also where these are no whole number of draws.
+    # Sources with equally long passes share their ends, also where these are not a whole number of draws.
     node = Blend([Repeat(Leaf(0, 100)), Repeat(Leaf(1, 200)), Repeat(Leaf(2, 50))], [2, 4, 1])
     assert best_fit.cuts(node.seams(0, 2000)).tolist() == [350, 700, 1050, 1400, 1750]
     assert node.seams(700, 1400).shape == (3, 2)

@@ -159,6 +159,24 @@ def test_the_report_names_what_is_dropped() -> None:
     assert report.as_dict()["packing"]["whole_samples"][0]["dropped"][1]["keys"] == ["4"]
 
 
+@pytest.mark.parametrize("name", ["media", "patches"])
+def test_the_report_says_which_rows_a_limit_leaves_short(name: str) -> None:
+    """Rows without room for any sample with media, but with free tokens for the shortest of these."""
+    draw = np.random.default_rng(2)
+    tokens, media = draw.integers(3, 20, 300), draw.integers(0, 4, 300)
+    plan = blend(counted("vqa", tokens, media), length=300, multiple=4, **{name: 4 if name == "media" else 400})
+    short = []
+    for row in plan.read(range(len(plan))):
+        free, used = SEQ - int(row.cu_seqlens[-1]), sum(int(media[int(key)]) for key in row.keys)
+        if used == 4 and free >= min(-(-tokens[media > 0] // 4) * 4):
+            short.append(free)
+    report = plan.report()
+    assert 0 < len(short) < len(plan) and report.used_up == {name: (len(short), sum(short))}
+    assert f"{len(short):,} rows are short because their {name} are used up" in str(report)
+    assert report.as_dict()["packing"]["used_up"] == {name: {"rows": len(short), "free": sum(short)}}
+    assert not blend(counted("vqa", tokens, media), length=300, **{name: 4000}).report().used_up
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

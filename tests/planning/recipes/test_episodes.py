@@ -488,7 +488,7 @@ def test_a_text_holds_from_its_own_frame(tmp_path: Path) -> None:
         ({"parts": "action"}, "parts is 'action': expected a list"),
         ({"fps": "10"}, "fps is '10': expected a number"),
         ({"sizes": {"top": [4]}}, "sizes: top is \\[4\\]"),
-        ({"sizes": {"action": [4, 4]}}, "sizes: action is no camera"),
+        ({"sizes": {"action": [4, 4]}}, "sizes: action is not a camera"),
         ({"poses": {"action": {"rotation": 0.0, "form": "euler"}}}, "poses: action: rotation and position"),
         ({"relative": {"action": {"to": "observation.state", "keep": 1}}}, "keep is 1: expected a list"),
         ({"rename": {"timestamp": "action_is_pad"}, "sizes": {"action": 4}}, "the mask 'action_is_pad' would hide"),

@@ -166,7 +166,7 @@ def test_samples_and_fields_that_are_no_poses_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has no field .*To compute it from .*pose_groups"):
         batch(tmp_path / "a", [f"{XYZ}_relative"], pose_groups=[])
     make(tmp_path / "b", **{STATE[SIX]: np.ones((STEPS, 6))})
-    with pytest.raises(DataError, match=r"000.*actual__hand__rot_6d' is no rotation at step 1: its two rows"):
+    with pytest.raises(DataError, match=r"000.*actual__hand__rot_6d' is not a rotation at step 1: its two rows"):
         batch(tmp_path / "b", [f"{XYZ}_relative"])
     make(tmp_path / "c", **{XYZ: np.ones((STEPS, 2))})
     with pytest.raises(DataError, match=r"must be \[4, 3\] for positions .* xyz. \[4, 2\]|found .*\[4, 2\]"):

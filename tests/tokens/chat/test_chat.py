@@ -285,7 +285,7 @@ def test_a_block_whose_position_is_unknown_is_an_error() -> None:
 
 def test_errors_name_what_is_wrong(tokenizer: Path, tmp_path: Path) -> None:
     source = lines(tmp_path / "a.jsonl", [{"messages": [user("a"), answer("b")]}, {"text": "no conversation"}])
-    with pytest.raises(DataError, match=r"line 2.*it is no conversation"):
+    with pytest.raises(DataError, match=r"line 2.*it is not a conversation"):
         fm.tokenize(source, tmp_path / "a", tokenizer=tokenizer, chat="auto")
     with pytest.raises(ConfigError, match="no conversation in the first rows"):
         fm.tokenize(lines(tmp_path / "t.jsonl", [{"text": "x"}]), tmp_path / "a", tokenizer=tokenizer, chat="auto")

@@ -153,7 +153,7 @@ def _load(file: Path) -> Any:
         error.file = error.file or str(file)
         raise
     except ValueError as error:
-        raise DataError(f"the file is no JSON ({error})", file=str(file), fix="Check the file.") from None
+        raise DataError(f"the file is not JSON ({error})", file=str(file), fix="Check the file.") from None
 
 
 def _save(state: Any, path: Path) -> None:

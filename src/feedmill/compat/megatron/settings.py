@@ -43,7 +43,7 @@ PREPROCESS = Table(
         **_all(_MODEL, "padded_vocab_size no_pad_vocab_size make_vocab_size_divisible_by"),
         "trust_remote_code": no_effect("no code of a tokenizer is run"),
         **_all(no_effect("fast and slow tokenizers give the same ids"), "tokenizer_hf_no_use_fast use_gigatoken"),
-        "chat_template": no_effect("the texts are no conversations; for these, see `feedmill tokenize --chat`"),
+        "chat_template": no_effect("the texts are not conversations; for these, see `feedmill tokenize --chat`"),
         **_all(_NULL, "null_tokenizer_eod_id null_tokenizer_pad_id"),
         "find_optimal_num_workers": refused("it only measures the original; all cores are used by default"),
         "tokenizer_metadata": refused("it can name another class of tokenizer, which is code"),

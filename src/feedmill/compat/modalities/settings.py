@@ -42,7 +42,7 @@ TOKENIZER = Table(
     settings={
         "pretrained_model_name_or_path": _TEXT,
         "tokenizer_model_file": mapped("a SentencePiece model"),
-        "special_tokens": mapped("an error if one is no special token of the tokenizer's own files"),
+        "special_tokens": mapped("an error if one is not a special token of the tokenizer's own files"),
         "truncation": refused(_CHANGES),
         "padding": refused(_CHANGES, "do_not_pad"),
         "max_length": no_effect("only with truncation or padding"),

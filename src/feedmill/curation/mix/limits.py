@@ -80,10 +80,10 @@ class Limit:
         match = _RULE.fullmatch(text)
         if match is None:
             raise ConfigError(
-                f"{text[:100]!r} is no short rule",
+                f"{text[:100]!r} is not a valid rule: expected NAME OP NUMBER",
                 kind="bad-config",
-                fix="Write a name, one of >= <= > < == !=, and a number, such as 'gopher_v2.word_count >= 50'. "
-                "'include' and 'exclude' take JSONPath and jq.",
+                fix="OP is one of >= <= > < == !=, as in 'gopher_v2.word_count >= 50'. "
+                "For JSONPath and jq use 'include' and 'exclude'.",
             )
         return cls(match[1], match[2], float(match[3]))
 

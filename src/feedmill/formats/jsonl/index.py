@@ -235,7 +235,7 @@ def _raw_index_of(store: Store, path: str) -> tuple[Entry | None, Sequence[str]]
     head = store.read(raw, 0, min(7, entry.size))
     if head[:1] == b"\x80":
         return entry, ()
-    return None, () if head == b"MMIDIDX" else [_unused(store, raw, "it is no index of lines")]
+    return None, () if head == b"MMIDIDX" else [_unused(store, raw, "it is not an index of lines")]
 
 
 def _unused(store: Store, index: str, why: str) -> str:

@@ -16,7 +16,7 @@ LEROBOT = Format(
         TargetFormat(
             "lerobot",
             "a LeRobot dataset of version 3, with images or videos",
-            "splits, bytes that are no images, lists of different lengths, quantiles of statistics",
+            "splits, bytes that are not images, lists of different lengths, quantiles of statistics",
             "episodes",
             ("episodes",),
             shards="data/chunk-000/file-%03d.parquet",

@@ -520,7 +520,7 @@ class _Finder:
         for heap, head in zip(heaps.tolist(), heads, strict=True):
             size = int.from_bytes(head[8:16], "little")
             if head[:4] != _HEAP or head[4] != 1 or not 32 <= size <= self.size - heap:
-                raise corrupt(self.where, heap, "this is no heap of values")
+                raise corrupt(self.where, heap, "this is not a heap of values")
             number, length = int.from_bytes(head[16:18], "little"), int.from_bytes(head[24:32], "little")
             if number and length <= size - 32:
                 out[heap, number] = heap + 32, length

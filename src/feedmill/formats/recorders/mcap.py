@@ -293,7 +293,7 @@ def _find(store: Store, path: str, size: int) -> Index:
     where = store.locate(path)
     if store.read(path, 0, min(size, len(MAGIC))) != MAGIC:
         begin = store.read(path, 0, min(size, HEAD))
-        raise unreadable(begin, "MCAP", what="this is no MCAP file", kind="bad-data", file=where)
+        raise unreadable(begin, "MCAP", what="this is not an MCAP file", kind="bad-data", file=where)
     end = store.read(path, max(0, size - _FIRST), min(size, _FIRST))
     if len(end) < _FOOTER or end[-len(MAGIC) :] != MAGIC or end[-_FOOTER] != 2:
         raise DataError(
@@ -440,7 +440,7 @@ def _columns(channel: Message, first: bytes) -> tuple[dict[str, list[Any]], list
         content = orjson.loads(first)
         schema = orjson.loads(channel.described) if channel.described else {}
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"the first message of {channel.topic!r} is no JSON ({error})") from None
+        raise ValueError(f"the first message of {channel.topic!r} is not JSON ({error})") from None
     columns: dict[str, list[Any]] = {}
     skipped: list[str] = []
     _add_columns(columns, skipped, name, content, schema, [], channel.schema)
@@ -497,7 +497,7 @@ def _value(keys: tuple[str, ...], kind: str, shape: tuple[int, ...], message: by
             raise ValueError(f"the image is not base64 ({error})") from None
     if kind == TEXT:
         if not isinstance(found, str):
-            raise ValueError(f"{'.'.join(keys)} is no text")
+            raise ValueError(f"{'.'.join(keys)} is not text")
         return found
     array = np.asarray(found)
     # Whole numbers beyond int64 are uint64 here.

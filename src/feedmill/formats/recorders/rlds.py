@@ -179,7 +179,7 @@ def records(store: Store, path: str, size: int) -> Iterator[tuple[int, bytes]]:
             length = int.from_bytes(head[:8], "little")
             if len(head) < 12 or not _matches(head[:8], head[8:]):
                 begin = store.read(path, 0, min(size, HEAD))
-                what = f"the record {number} is no record of TFRecord: its length differs from its checksum"
+                what = f"the record {number} is not a record of TFRecord: its length differs from its checksum"
                 facts: dict[str, Any] = {"file": where, "kind": "bad-data"}
                 raise (unreadable(begin, "TFRecord", what=what, **facts) if not at else corrupt(where, at, what))
             if at + 16 + length > size:

@@ -315,7 +315,7 @@ def _member(place: Place, data: bytes) -> Any:
     if place.method < 0:
         return data
     if data[:4] != b"PK\3\4" or len(data) < _LOCAL:
-        raise ValueError("this is no member of a zip")
+        raise ValueError("this is not a member of a zip")
     begin = _LOCAL + sum(struct.unpack("<HH", data[26:30]))
     packed = memoryview(data)[begin:]
     if place.method == zipfile.ZIP_STORED:

@@ -387,7 +387,10 @@ def _as_key(value: Any, where: str, record: str) -> str:
     try:
         return value.decode("utf-8") if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
-        what, fix = f"a key is bytes that are no UTF-8 text ({value!r:.60})", "Rename the column: keys are row numbers."
+        what, fix = (
+            f"a key is bytes that are not UTF-8 text ({value!r:.60})",
+            "Rename the column: keys are row numbers.",
+        )
         raise DataError(what, file=where, record=record, kind="bad-encoding", fix=fix) from None
 
 

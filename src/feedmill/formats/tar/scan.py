@@ -53,7 +53,7 @@ class Unread(NamedTuple):
             fix = "Write the tar again with 'tar --hard-dereference --dereference'."
             out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
         if self.strays.number:
-            out.append(f"files that are no data are not read: {self.strays.number:,} ({self.strays.what})")
+            out.append(f"files that are not data are skipped: {self.strays.number:,} ({self.strays.what})")
         if self.halves.number:
             from feedmill.formats.tar.strays import regroup
 

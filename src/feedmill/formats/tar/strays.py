@@ -46,7 +46,7 @@ def is_stray(name: str) -> bool:
 
 
 class Strays(NamedTuple):
-    """The number of files that are no data, and the name of the first one."""
+    """The number of files that are not data, and the name of the first one."""
 
     number: int = 0
     example: str = ""
@@ -142,8 +142,8 @@ def halves_of(scan: ShardScan) -> Halves:
 def stray_error(file: str, folder: str, strays: Strays) -> DataError:
     """Return the error for a shard whose strays Energon and WebDataset take for samples."""
     return DataError(
-        f"{strays.number:,} {'member is' if strays.number == 1 else 'members are'} no data ({strays.what}), but Energon"
-        " and WebDataset read them as samples",
+        f"{strays.number:,} {'member is' if strays.number == 1 else 'members are'} not data ({strays.what}), but"
+        " Energon and WebDataset read them as samples",
         file=file,
         kind="stray-members",
         fix=f"Copy the samples without them: 'feedmill convert {folder} OUT --to wds'."

@@ -159,7 +159,7 @@ def layout_of(store: Store, path: str, token_size: int | None) -> FlatLayout:
                 f" {'.idx (Megatron-LM)' if path.endswith(BIN) else '.csv.gz (Dolma)'}.",
             )
         if size % token_size:
-            raise _truncated(store, path, f"{size} bytes are no whole number of tokens of {token_size} bytes")
+            raise _truncated(store, path, f"{size} bytes are not a whole number of tokens of {token_size} bytes")
         return FlatLayout("raw", np.dtype(f"<u{token_size}"), 0, size // token_size)
     if token_size not in (None, layout.dtype.itemsize):
         raise ConfigError(

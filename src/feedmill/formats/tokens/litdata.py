@@ -70,7 +70,7 @@ def open_found(wanted: OpenRequest) -> TokenDataset:
         rows = [(str(chunk["filename"]), int(chunk["chunk_size"]), int(chunk["dim"])) for chunk in chunks]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"this is no index of token chunks ({type(error).__name__}: {error})",
+            f"this is not an index of token chunks ({type(error).__name__}: {error})",
             file=where,
             kind="bad-index",
             fix=copy_again("the folder", "write it again with LitData's TokensLoader"),
@@ -92,7 +92,7 @@ def _type_of(config: dict[str, Any], tokens: Sequence[Any], where: str) -> np.dt
     if what is None and None in tokens:
         what = "they were written without TokensLoader (their dim is null), so their items are not divided into tokens"
     if what is None and (not code.isdigit() or _TYPES[kind].get(int(code), "?") == "?"):
-        what = f"its tokens have the type {code} of LitData's list, which is no integer"
+        what = f"its tokens have the type {code} of LitData's list, which is not an integer"
     if what is not None:
         raise ConfigError(
             f"these chunks are unsupported: {what}",

@@ -112,7 +112,7 @@ class TokenRows(TokenDataset):
     def _checked_ids(self, value: Any, number: int) -> Int64s:
         if isinstance(value, bytes | bytearray | memoryview):
             if len(value) % self._token_size:
-                raise self._bad(number, f"{len(value)} bytes are no whole number of ids of {self._token_size} bytes")
+                raise self._bad(number, f"{len(value)} bytes are not a whole number of ids of {self._token_size} bytes")
             kind = "<i8" if self._token_size == BYTES else f"<u{self._token_size}"
             ids = np.frombuffer(value, kind)
         else:

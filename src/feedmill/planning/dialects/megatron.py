@@ -187,7 +187,7 @@ class _Arguments:
         try:
             content = json.loads(text)
         except ValueError as error:
-            raise self.error(name, f"the file of blends is no JSON ({error})", "Write it as for Megatron-LM.") from None
+            raise self.error(name, f"the blend file is not JSON ({error})", "Write it as for Megatron-LM.") from None
         if not isinstance(content, dict) or not isinstance(content.get(part), str | list):
             raise self.error(name, f"the file of blends has no data for {part!r}", "Add it, or use another split.")
         return content[part]
@@ -197,7 +197,7 @@ class _Arguments:
         try:
             return open_store(folder).read(file).decode()
         except UnicodeDecodeError:
-            raise self.error(name, f"{path} is no text", "Give the path of the blend file.") from None
+            raise self.error(name, f"{path} is not text", "Give the path of the blend file.") from None
 
     def samples(self, part: str) -> int | None:
         """Return the samples that Megatron-LM requests for a part; None for one epoch."""

@@ -1,4 +1,6 @@
-"""The exact sample orders of other tools, for runs that move to Feedmill midway. See docs/compatible_orders.md.
+"""The exact sample orders of other tools, for runs that move to Feedmill midway.
+
+See docs/internals/compatible_orders.md.
 
 `made_whole` and `countable` are helpers for orders that must be computed as a whole, in memory.
 """

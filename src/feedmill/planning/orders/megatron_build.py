@@ -175,7 +175,7 @@ class IndexCache:
                 about = None
             if not isinstance(about, dict):
                 raise DataError(
-                    "the description of stored indices is no JSON object",
+                    "the description of stored indices is not a JSON object",
                     file=self.store.locate(entry.path),
                     kind="bad-index",
                     fix="Delete its indices, or remove 'cache' from the recipe to compute them.",
@@ -261,7 +261,7 @@ def _load(store: Store, path: str) -> npt.NDArray[Any]:
         with store.local_copy(path) as local:
             index = np.load(local, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise _damaged(store, path, f"it is no array of numpy ({error})") from None
+        raise _damaged(store, path, f"it is not an array of numpy ({error})") from None
     if index.dtype.kind not in "iu":
         raise _damaged(store, path, f"its type is {index.dtype}, expected integers")
     return np.asarray(index)

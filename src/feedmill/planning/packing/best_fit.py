@@ -221,6 +221,30 @@ class BestFit:
             left_out += int(self.documents.between(last * self.size, stop).sum()) - kept
         return tokens, left_out
 
+    def used_up(self, rows: int) -> dict[str, tuple[int, int]]:
+        """Return which limits leave tokens free: name -> how many of the first `rows` rows, and their free tokens.
+
+        A limit ends a row if too little of it is left for any sample of the row's segment that takes some of it, while
+        the shortest of these would find room for its tokens.
+        """
+        found = dict.fromkeys(self.limits, (0, 0))
+        names, last = tuple(self.limits), int(self.segments.of_units(np.array([rows - 1]))[0]) if rows else -1
+        for number in range(last + 1 if names else 0):
+            segment, begin = self.segments.get(number), number * self.size
+            bounds = segment.wide[: min(segment.units, rows - segment.first) + 1]
+            document, _, size = segment.narrow.reshape(3, -1)[:, : int(bounds[-1])]
+            places = -(-size.astype(np.int64) // self.multiple) * self.multiple
+            _, needs = self.documents.sized_between(begin, begin + segment.documents, names)
+            free = self.seq_len - np.add.reduceat(places, bounds[:-1])
+            for name, taken in zip(names, needs[:, document], strict=True):
+                some = taken > 0
+                if some.any():
+                    left = self.limits[name] - np.add.reduceat(taken, bounds[:-1])
+                    ended = (left < taken[some].min()) & (free >= places[some].min())
+                    count, slots = found[name]
+                    found[name] = count + int(ended.sum()), slots + int(free[ended].sum())
+        return {name: counts for name, counts in found.items() if counts[0]}
+
     def largest_buffer(self, rows: int) -> int:
         """Return the documents of the largest buffer in the first segment that the first `rows` rows come from."""
         documents = min(self.reach(rows), self.size)

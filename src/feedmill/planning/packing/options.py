@@ -33,6 +33,8 @@ class Packing:
             any number.
         headroom: tokens of a row that stay free, for samples that are longer than their predicted length.
         refused: handling of samples without a length: ``error``, or ``drop``.
+        mismatch: handling of a sample that its row has no room for when it is read, or that the processor refuses:
+            ``error``, or ``drop``, which makes its place padding. It does not change which samples a row has.
 
     Raises:
         ConfigError: a value is out of range.
@@ -51,9 +53,16 @@ class Packing:
     patches: int | None = None
     headroom: int = 0
     refused: Refused = "error"
+    mismatch: Mismatch = "error"
 
     def __post_init__(self) -> None:
-        for name, known in (("method", Method), ("last", Last), ("long", Long), ("refused", Refused)):
+        for name, known in (
+            ("method", Method),
+            ("last", Last),
+            ("long", Long),
+            ("refused", Refused),
+            ("mismatch", Mismatch),
+        ):
             if getattr(self, name) not in get_args(known):
                 raise ConfigError(
                     f"{name} {getattr(self, name)!r} is unknown",
@@ -88,7 +97,7 @@ class Packing:
     @property
     def of_samples(self) -> list[str]:
         """Return the options that were given and that only samples with lengths have."""
-        names = {"multiple": 1, "media": None, "patches": None, "headroom": 0, "refused": "error"}
+        names = {"multiple": 1, "media": None, "patches": None, "headroom": 0, "refused": "error", "mismatch": "error"}
         return [name for name, default in names.items() if getattr(self, name) != default]
 
     @property
@@ -106,7 +115,7 @@ class Packing:
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {CONCAT_VERSION}"
-        more = "".join(f", {name} {getattr(self, name)}" for name in self.of_samples)
+        more = "".join(f", {name} {getattr(self, name)}" for name in self.of_samples if name != "mismatch")
         if self.buffer is None:
             given = f"buffers end with passes, version {BEST_FIT_VERSION}"
         else:
@@ -118,3 +127,4 @@ Method = Literal["best_fit", "concat"]
 Last = Literal["drop", "keep", "pad"]
 Long = Literal["split", "truncate", "drop"]
 Refused = Literal["error", "drop"]
+Mismatch = Literal["error", "drop"]

@@ -326,6 +326,7 @@ class PackedPlan(Plan):
                 keys[a:b],
                 sources[a:b],
                 self.packing.multiple,
+                self.packing.mismatch,
             )
             for a, b in pairwise(bounds)
         ]
@@ -411,6 +412,7 @@ class PackedPlan(Plan):
             left_out,
             None if media is None else media / max(total, 1),
             self.whole,
+            self.map.used_up(rows) if isinstance(self.map, best_fit.BestFit) else {},
         )
 
     def drawn(self, samples: int) -> list[int]:

@@ -29,7 +29,7 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
-from feedmill.planning.packing.options import Last, Long, Method, Refused
+from feedmill.planning.packing.options import Last, Long, Method, Mismatch, Refused
 from feedmill.samples.tokenized import TokenizeOptions
 from feedmill.storage import join_url
 from feedmill.storage.remote.options import is_secret
@@ -576,10 +576,15 @@ class PackModel(Strict):
     refused: Refused | None = Field(
         None, description="samples without a length: error (the default), or drop, which counts them"
     )
+    mismatch: Mismatch | None = Field(
+        None,
+        description="samples that turn out longer than their row has room for, or that the processor refuses: error"
+        " (the default), or drop, which makes their place padding and counts them",
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> PackModel:
-        of_samples = ("multiple", "media", "patches", "headroom", "refused")
+        of_samples = ("multiple", "media", "patches", "headroom", "refused", "mismatch")
         other = ("long", "buffer", *of_samples) if self.method == "concat" else ("overlap", "last")
         for name in other:
             if getattr(self, name) is not None:
@@ -611,7 +616,9 @@ _ALLOWED = {
 class OrderModel(Strict):
     """The order of another tool instead of Feedmill's own, with the recipe's seed as that tool's seed."""
 
-    kind: Literal["nanoset", "blendable", "modalities", "megatron"] = Field(description="see docs/compatible_orders.md")
+    kind: Literal["nanoset", "blendable", "modalities", "megatron"] = Field(
+        description="see docs/internals/compatible_orders.md"
+    )
     ranks: Count | None = Field(None, description="modalities: num_replicas")
     shuffle: bool = Field(False, strict=True, description="modalities: as in its sampler")
     epoch: int = Field(0, strict=True, description="modalities: the sampler's first epoch")

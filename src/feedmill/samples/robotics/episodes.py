@@ -422,7 +422,7 @@ class EpisodeSamples(DatasetView):
                 raise self._bad(f"normalize: {name}: unknown method {method!r}", f"Use {', '.join(METHODS)}.")
         for name, axes in options.sizes.items():
             if not isinstance(axes, int) and name in self._stored and name not in self.cameras:
-                raise self._bad(f"sizes: {name} is no camera, and has no height and width", "Give its dimensions.")
+                raise self._bad(f"sizes: {name} is not a camera, and has no height and width", "Give its dimensions.")
         for name in {*options.windows, *options.sizes}:
             for end in (PAD, DIM_PAD):
                 if name + end in self._stored:

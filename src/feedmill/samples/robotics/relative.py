@@ -216,7 +216,7 @@ def _relative_pose(group: PoseGroup, values: Sequence[npt.NDArray[Any]], anchor:
     if len(degenerate):
         step = int(degenerate[0])
         field, step = (group.fields[2], step) if step < steps else (group.fields[3], anchor)
-        raise ValueError(f"{field!r} is no rotation at step {step}: its two rows are zero or parallel")
+        raise ValueError(f"{field!r} is not a rotation at step {step}: its two rows are zero or parallel")
     seen = poses.relative(
         poses.pose_matrix(position, turns[:-1]), poses.pose_matrix(reference_position[anchor], turns[-1])
     )

@@ -29,6 +29,8 @@ UNSUPPORTED = {"train_detail": "ranges inside of a message"}
 """Keys that would change the loss in a way that is unsupported."""
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
+EACH = "each"
+"""Each row has its own form, but that of preferences, whose rows have two texts."""
 SIDES = ("chosen", "rejected")
 COLUMNS = (
     "messages", "conversations", "conversation", "prompt", "completion", *SIDES, "tools", "system", "id",
@@ -91,7 +93,7 @@ def form_of(row: Mapping[str, Any]) -> str:
             first = turns[0] if turns else {}
             return "sharegpt" if isinstance(first, dict) and "from" in first else "messages"
     names = ", ".join(map(repr, list(row)[:12])) or "none"
-    raise BadDocument(f"it is no conversation: it has no messages, conversations, prompt or chosen (only {names})")
+    raise BadDocument(f"it is not a conversation: it has no messages, conversations, prompt or chosen (only {names})")
 
 
 def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
@@ -99,7 +101,7 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
 
     Args:
         row: the row.
-        form: one of `FORMS`.
+        form: one of `FORMS`, or `EACH`.
         side: for preferences: ``chosen`` or ``rejected``.
 
     Raises:
@@ -107,14 +109,15 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     """
     if not isinstance(row, dict):
         raise BadDocument("it is not an object with a conversation")
-    if (other := form_of(row)) != form:
-        raise BadDocument(f"it has the form {other!r}, not {form!r}")
+    own = form_of(row)
+    if form == EACH and own == "preference":
+        raise BadDocument("a pair of preferences has two texts")
+    if form not in (EACH, own):
+        raise BadDocument(f"it has the form {own!r}, not {form!r}")
     tools = _tools(row.get("tools"))
-    ignored = (
-        (*MEDIA, *KEYS) if form == "sharegpt" and isinstance(row.get("system"), str) else (*MEDIA, *KEYS, "system")
-    )
+    ignored = (*MEDIA, *KEYS) if own == "sharegpt" and isinstance(row.get("system"), str) else (*MEDIA, *KEYS, "system")
     unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
-    found = _conversation(row, form, side, tools)
+    found = _conversation(row, own, side, tools)
     return found._replace(unread=(*unread, *found.unread))
 
 

@@ -20,7 +20,7 @@ from feedmill.documents.textpath import checked, load_json
 from feedmill.errors import ConfigError
 from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
-from feedmill.tokens.chat.forms import COLUMNS, FORMS, SIDES, Messages, conversation_of
+from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
 from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
@@ -86,7 +86,7 @@ class ChatSpec:
             ConfigError: there is no template, it is invalid, or a value or a variable is unknown.
             MissingExtra: jinja2 is not installed.
         """
-        if form not in FORMS:
+        if form not in (EACH, *FORMS):
             raise ConfigError(f"unknown form of conversations {form!r}", fix=f"Use auto or one of {', '.join(FORMS)}.")
         folder = tokenizer.path.parent
         chosen = find_template(folder, template)
@@ -203,6 +203,8 @@ class Conversations:
         """Return the document of a line or a row, with the reason if it has no text."""
         try:
             row = load_json(row) if isinstance(row, bytes) else row
+            if self.spec.form == EACH and isinstance(row, list):  # a part may be the list of messages itself
+                row = {"messages": row}
             # The other side must be valid too: documents of both sides have the same numbers.
             for other in SIDES if self.spec.side else ():
                 if other != self.spec.side:

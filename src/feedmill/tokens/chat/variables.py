@@ -48,7 +48,7 @@ def checked_variables(given: Mapping[str, Any] | None, known: Collection[str]) -
             found.append((name, json.dumps(value, allow_nan=False)))
         except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"the value of the variable {name!r} is no JSON ({error})",
+                f"the value of the variable {name!r} is not JSON ({error})",
                 kind="bad-template",
                 fix="Use texts, numbers, true, false, null, lists and objects.",
             ) from None

@@ -109,7 +109,7 @@ def read_tiktoken(path: Path, data: bytes, pattern: str | None, special: dict[st
         assert pattern is not None
         if _WORD.fullmatch(pattern):
             raise ConfigError(
-                f"unknown encoding {pattern!r}: a word is no pattern that splits texts",
+                f"unknown encoding {pattern!r}: a word is not a pattern that splits texts",
                 file=str(path),
                 kind="unsupported-tokenizer",
                 fix=suggestion(pattern, NAMED, f"Use one of {', '.join(NAMED)}, or a regular expression."),
@@ -132,7 +132,7 @@ def read_tekken(path: Path, data: bytes) -> Ranks:
         names = _TEKKEN if listed is None else [entry["token_str"] for entry in listed]
         pattern = config["pattern"]
         if not all(isinstance(text, str) for text in (pattern, *names)):
-            raise TypeError("the pattern or a special token is no text")
+            raise TypeError("the pattern or a special token is not text")
     except (orjson.JSONDecodeError, binascii.Error, KeyError, TypeError, ValueError) as error:
         raise _corrupt(path, f"{type(error).__name__}: {error}") from None
     _check(path, ranks)

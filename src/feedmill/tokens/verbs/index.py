@@ -147,7 +147,7 @@ def _index_flat(path: str, output: str | None, options: Index) -> IndexReport:
         raise ConfigError("bounds are always written next to their file", file=output, fix="Omit --output.")
     if not name.endswith((".bin", ".npy")) or not is_flat(store, name):
         raise ConfigError(
-            "this is no flat token file: it has another suffix, or an index of documents beside it",
+            "this is not a flat token file: it has another suffix, or an index of documents beside it",
             file=path,
             kind="unknown-format",
             fix="Omit --eos-id, or pass a .bin or .npy without .idx or .csv.gz.",

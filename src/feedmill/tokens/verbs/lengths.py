@@ -63,7 +63,7 @@ from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import make_folder
-from feedmill.tokens.chat.forms import form_of
+from feedmill.tokens.chat.forms import EACH, form_of
 from feedmill.tokens.chat.reader import NAMED_TEMPLATES, ChatReader, ChatSpec, special_tokens
 from feedmill.tokens.options import Lengths
 from feedmill.tokens.realprocessor import RealProcessor, tokenizer_of
@@ -385,23 +385,23 @@ class _Texts:
             name = None if options.chat_template is None else os.fspath(options.chat_template)
             if name is not None and os.path.exists(name):  # else the name of one of the tokenizer's templates
                 name = os.path.abspath(name)
-            spec = ChatSpec.of(tokenizer, self._form(), name, "none", options.chat_template_args, media=True)
+            self._refuse_other_samples()
+            spec = ChatSpec.of(tokenizer, EACH, name, "none", options.chat_template_args, media=True)
             self._reader = ChatReader(spec)
             self.identity = f"messages {self._part} {spec}"
             self.settings = f"messages {self._part} {replace(spec, today=None)}"
 
-    def _form(self) -> str:
-        """Return the form of the first conversation."""
+    def _refuse_other_samples(self) -> None:
+        """Raise `ConfigError` if none of the first samples has a conversation, before all are read."""
         why = "there are no samples"
         for row, reason in self._rows(range(min(_AT_ONCE, len(self._dataset)))):
             try:
                 if row is None:
                     raise BadDocument(reason)
                 content = load_json(row)
-                content = {"messages": content} if isinstance(content, list) else content
-                if not isinstance(content, dict):
-                    raise BadDocument("it is no object with a conversation")
-                form = form_of(content)
+                if not isinstance(content, dict | list):
+                    raise BadDocument("it is not an object with a conversation")
+                form = "messages" if isinstance(content, list) else form_of(content)
             except BadDocument as error:
                 why = why if why != "there are no samples" else str(error)
                 continue
@@ -412,7 +412,7 @@ class _Texts:
                     kind="unsupported",
                     fix="Write each side to a sample of its own.",
                 )
-            return form
+            return
         parts = "" if not len(self._dataset) else f" (the first has {', '.join(self._dataset.read_raw([0])[0])})"
         raise ConfigError(
             f"no conversation in part {self._part!r} of the first samples: {why}{parts}",
@@ -426,10 +426,7 @@ class _Texts:
             if self._part not in sample:
                 yield None, f"the sample has no part {self._part!r}"
                 continue
-            row = bytes(sample.raw(self._part))
-            # A part may be the list of messages itself.
-            listed = self._reader is not None and row.lstrip()[:1] == b"["
-            yield b'{"messages":' + row + b"}" if listed else row, ""
+            yield bytes(sample.raw(self._part)), ""
 
     def of(self, numbers: Sequence[int]) -> list[Text]:
         """Return the text of each sample, with placeholders of its media."""

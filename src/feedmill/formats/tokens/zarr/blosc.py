@@ -47,7 +47,7 @@ def unpack(data: memoryview | bytes, size: int) -> Bytes:
     """
     view = memoryview(data)
     if len(view) < _HEADER:
-        raise ValueError(f"its {len(view)} bytes are no Blosc container")
+        raise ValueError(f"its {len(view)} bytes are not a Blosc container")
     version, _, flags, width = view[:4]
     unpacked, block, packed = np.frombuffer(view[4:_HEADER], "<u4").tolist()
     if version not in (1, 2):

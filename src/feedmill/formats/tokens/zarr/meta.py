@@ -229,5 +229,5 @@ def configuration_of(extension: Any) -> dict[str, Any]:
     """Return the configuration of a codec, grid or encoding; empty by default. Raises `ValueError`."""
     found = extension.get("configuration", {}) if isinstance(extension, dict) else {}
     if not isinstance(found, dict):
-        raise ValueError(f"the configuration of {name_of(extension)} is no object")
+        raise ValueError(f"the configuration of {name_of(extension)} is not an object")
     return found
