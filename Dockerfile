@@ -1,6 +1,6 @@
 # Feedmill as a command: `docker build -t feedmill .`, then
 #
-#   docker run --rm -v "$PWD:/data" -u "$(id -u):$(id -g)" feedmill info coco
+#   docker run --rm -v "$PWD:/data" -u "$(id -u):$(id -g)" feedmill show coco
 #
 # EXTRAS chooses what is in it; for clusters, see examples/cluster/Dockerfile. Keep /cache in a volume: indices and remote data are there.
 ARG PYTHON=3.12

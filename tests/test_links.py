@@ -98,30 +98,33 @@ VERBS: dict[str, tuple[Make, list[str]]] = {
     "prepare": (shards, ["prepare", "d", "--split-ratio", "1,0,0"]),
     "prepare again": (prepared, ["prepare", "d", "--split-ratio", "1,1,0", "--rescan"]),
     "prepare jsonl": (documents, ["prepare", "a.jsonl", "--split-ratio", "1,1,0"]),
-    "repair": (torn, ["repair", "d"]),
-    "prepare-media": (pictures, ["prepare-media", "d", "--media-by-extension"]),
-    "append": (prepared, ["append", "d", "more", "--workers", "1"]),
-    "delete": (prepared, ["delete", "d", "--yes", "k1", "--workers", "1"]),
-    "add-parts": (prepared, ["add-parts", "d", "extra", "--workers", "1"]),
-    "reshard": (prepared, ["reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"]),
+    "repair": (torn, ["edit", "repair", "d"]),
+    "prepare-media": (pictures, ["edit", "prepare-media", "d", "--media-by-extension"]),
+    "append": (prepared, ["edit", "append", "d", "more", "--workers", "1"]),
+    "delete": (prepared, ["edit", "delete", "d", "--yes", "k1", "--workers", "1"]),
+    "add-parts": (prepared, ["edit", "add-parts", "d", "extra", "--workers", "1"]),
+    "reshard": (prepared, ["edit", "reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"]),
     "reshard over it": (
         prepared,
-        ["reshard", "d", "more", "--max-shard-samples", "4", "--workers", "1", "--overwrite"],
+        ["edit", "reshard", "d", "more", "--max-shard-samples", "4", "--workers", "1", "--overwrite"],
     ),
     "convert": (prepared, ["convert", "d", "e", "--to", "mds", "--workers", "1"]),
     "convert to a file": (prepared, ["convert", "d", "e.jsonl", "--to", "jsonl", "--fields", "txt", "--workers", "1"]),
     "tokenize": (documents, ["tokenize", "a.jsonl", "-o", "o", "-t", str(tokenizer_file("tok1k")), "--workers", "1"]),
-    "extract": (crawl, ["extract", "c", "-o", "o", "--workers", "1", "-t", "char_length_v1"]),
+    "extract": (crawl, ["documents", "extract", "c", "-o", "o", "--workers", "1", "-t", "char_length_v1"]),
     "tag": (documents, ["tag", "documents/*", "--name", "e", "-t", "char_length_v1"]),
     "dedupe": (documents, ["dedupe", "documents", "--workers", "1"]),
     "dedupe --bloom": (documents, ["dedupe", "documents", "--workers", "1", "--bloom", "f.bin", "--items", "100"]),
-    "merge": (packed, ["merge", "a.pbin", "o.pbin"]),
-    "shuffle": (packed, ["shuffle", "a.pbin", "o.pbin", "--seed", "1"]),
-    "split": (packed, ["split", "a.pbin", "o-{part}.pbin", "--chunks", "2"]),
+    "merge": (packed, ["tokens", "merge", "a.pbin", "o.pbin"]),
+    "shuffle": (packed, ["tokens", "shuffle", "a.pbin", "o.pbin", "--seed", "1"]),
+    "split": (packed, ["tokens", "split", "a.pbin", "o-{part}.pbin", "--chunks", "2"]),
     "filter": (packed, ["filter", "a.pbin", "o.pbin", "--min-length", "1"]),
     "filter lines": (documents, ["filter", "a.jsonl", "o.jsonl", "--min-length", "1"]),
-    "decontaminate": (documents, ["decontaminate", "documents", "--against", "documents", "--workers", "1"]),
-    "neardedupe": (documents, ["neardedupe", "documents", "--workers", "1"]),
+    "decontaminate": (
+        documents,
+        ["documents", "decontaminate", "documents", "--against", "documents", "--workers", "1"],
+    ),
+    "neardedupe": (documents, ["dedupe", "--near", "documents", "--workers", "1"]),
     "mix": (documents, ["filter", "mix.json", "--workers", "1"]),
 }
 GIVEN = ("d", "e", "o", "mixed", "f.bin")
@@ -221,5 +224,5 @@ def test_a_linked_folder_of_work_is_refused_with_a_message(tmp_path: Path, monke
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "d" / FOLDER).symlink_to(tmp_path / "elsewhere")
     monkeypatch.chdir(tmp_path)
-    done = run(["delete", "d", "--yes", "k1"])
+    done = run(["edit", "delete", "d", "--yes", "k1"])
     assert done.exit_code == 1 and "this is a link" in done.output and FOLDER in done.output

@@ -97,7 +97,7 @@ MISSPELT = {
     'fm.edit.delete("a", ["k"], on_error={})': "skip",
     'fm.tokens.index("a", on_error={})': "skip",
     'fm.dedupe(["a"], {})': "paragraphs",
-    'fm.neardedupe(["a"], keep={})': "longest",
+    'fm.dedupe(["a"], keep={})': "longest",
     'fm.documents.extract(["a"], "b", linearizer={})': "trafilatura",
 }
 """Calls with an option of which only some words are valid, and one of them."""

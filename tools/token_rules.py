@@ -704,7 +704,7 @@ def whole(name: str, count: int, seed: int, pixels: bool) -> int:
     """Compare the lengths of samples of text and up to 3 media with the whole processor; return how many differ.
 
     The processor is saved as a checkpoint's, with a tokenizer of bytes and some pairs of them, and samples are written
-    to shards: this is what ``feedmill lengths --check`` does.
+    to shards: this is what ``feedmill tokens lengths --check`` does.
     """
     import feedmill as fm
     from feedmill.samples.media import MediaFilter

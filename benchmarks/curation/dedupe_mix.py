@@ -62,7 +62,7 @@ def dedupe_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterato
         config = {"documents": [documents], "dedupe": {"name": "bench", **dedupe}, "bloom_filter": bloom}
         file.write_text(json.dumps({**config, "processes": processes}))
         theirs = ["-c", str(file), "dedupe"]
-        yield Case(f"{name}-same-filter", feedmill("dolma", "--exact", *theirs), theirs, with_filter)
+        yield Case(f"{name}-same-filter", feedmill("compat", "dolma", "--exact", *theirs), theirs, with_filter)
         own = ["dedupe", documents, "--by", name, "--name", "bench_own", "--workers", str(processes)]
         own += ["--stride", "3"] if name == "ngrams" else []
         yield Case(f"{name}-exact", feedmill(*own), theirs, exactly)
@@ -98,13 +98,13 @@ def mix_cases(corpus: Path, facts: dict[str, Any], processes: int) -> Iterator[C
         file = corpus / f"bench_mix_{name}.json"
         file.write_text(json.dumps({"streams": [{**stream, **rules}], "processes": processes}))
         theirs = ["-c", str(file), "mix"]
-        yield Case(f"mix-{name}", feedmill("dolma", *theirs), theirs, wanted)
+        yield Case(f"mix-{name}", feedmill("compat", "dolma", *theirs), theirs, wanted)
 
 
 def prepare(corpus: Path) -> None:
     """Make the attributes for the mixes."""
     documents = f"{corpus}/documents/*"
-    run(feedmill("dolma", "tag", "--documents", documents, "--experiment", "mixin", "--taggers", *TAGGERS))
+    run(feedmill("compat", "dolma", "tag", "--documents", documents, "--experiment", "mixin", "--taggers", *TAGGERS))
     dedupe = {"name": "mixdup", "paragraphs": {"attribute_name": "dup"}, "skip_empty": True}
     bloom = {"file": f"{corpus}/mixdup.bin", "read_only": False, "estimated_doc_count": 10**6}
     file = corpus / "bench_prepare.json"
@@ -117,7 +117,7 @@ def prepare(corpus: Path) -> None:
             }
         )
     )
-    run(feedmill("dolma", "-c", file, "dedupe"))
+    run(feedmill("compat", "dolma", "-c", file, "dedupe"))
 
 
 def clear(corpus: Path) -> None:

@@ -43,7 +43,7 @@ def both(words: list[str], repeat: int, clean: Path) -> tuple[dict[str, list[flo
 
     def ours() -> dict[str, float]:
         shutil.rmtree(clean, ignore_errors=True)
-        return run(feedmill("dolma", *words))
+        return run(feedmill("compat", "dolma", *words))
 
     def peer() -> dict[str, float]:
         shutil.rmtree(clean, ignore_errors=True)
@@ -75,13 +75,15 @@ def stat(repeat: int) -> list[Row]:
     pattern, folder, rows = attributes(), documents(), []
     out = folder / "bench_stat"
     for processes in (1, 2):
-        words = ["stat", "--attributes", pattern, "--report", str(out), "--processes", str(processes)]
+        words = ["documents", "stat", "--attributes", pattern, "--report", str(out), "--processes", str(processes)]
         mine, peers = both(words, min(repeat, 3), out)
         rows.append(Row("dolma-stat", f"dolma stat, {processes} processes", "s", mine["s"], peers["s"]))
-    native = [run(feedmill("stat", f"{folder}/attributes/{SET}", "--workers", 1))["s"] for _ in range(repeat)]
-    rows.append(Row("dolma-stat", "feedmill stat of the attributes, 1 process", "s", native))
-    texts = [run(feedmill("stat", f"{folder}/documents", "--workers", 1))["s"] for _ in range(repeat)]
-    rows.append(Row("dolma-stat", "feedmill stat of the documents, 1 process", "s", texts))
+    native = [
+        run(feedmill("documents", "stat", f"{folder}/attributes/{SET}", "--workers", 1))["s"] for _ in range(repeat)
+    ]
+    rows.append(Row("dolma-stat", "feedmill documents stat of the attributes, 1 process", "s", native))
+    texts = [run(feedmill("documents", "stat", f"{folder}/documents", "--workers", 1))["s"] for _ in range(repeat)]
+    rows.append(Row("dolma-stat", "feedmill documents stat of the documents, 1 process", "s", texts))
     return rows
 
 

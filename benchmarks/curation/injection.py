@@ -175,11 +175,16 @@ def leaks(repeat: int) -> Iterator[Row]:
     used: dict[str, list[float]] = {"ours": [], "ngrams": []}
     for number in range(repeat):
         name = ("--workers", 1, "--name", f"set-{number}", "--json")
-        ours = feedmill("decontaminate", path / "natural/documents", "--against", path / "bench.jsonl", *name)
+        ours = feedmill(
+            "documents", "decontaminate", path / "natural/documents", "--against", path / "bench.jsonl", *name
+        )
         others = ("--by", "ngrams", "--against", path / "asked/documents", *name[:3], f"ngrams-{number}", "--json")
         used["ours"].append(run(ours, folder=ROOT)["cpu_s"])
         used["ngrams"].append(run(feedmill("dedupe", path / "natural/documents", *others), folder=ROOT)["cpu_s"])
-    run(feedmill("decontaminate", path / "leaked/documents", "--against", path / "bench.jsonl", *name), folder=ROOT)
+    run(
+        feedmill("documents", "decontaminate", path / "leaked/documents", "--against", path / "bench.jsonl", *name),
+        folder=ROOT,
+    )
     what = f"{len(texts):,} natural documents, processor time; beside dedupe --by ngrams --against"
     yield Row("leaks", what, "s", used["ours"], used["ngrams"], wanted=2)
     theirs = _by_datatrove(path, repeat, texts, len(found))
@@ -213,7 +218,7 @@ def _by_datatrove(path: Path, repeat: int, texts: list[str], leaked: int) -> dic
     out: dict[str, list[Any]] = {"ours": [], "used": []}
     for number in range(repeat):
         name = ("--workers", 1, "--name", f"set-{number}", "--json")
-        ours = feedmill("decontaminate", path / "few/documents", "--against", path / "bench.jsonl", *name)
+        ours = feedmill("documents", "decontaminate", path / "few/documents", "--against", path / "bench.jsonl", *name)
         out["ours"].append(run(ours, folder=ROOT)["cpu_s"])
         out["used"].append(_peer(python, path, "few", FEW))
     _peer(python, path, "leaked", leaked)

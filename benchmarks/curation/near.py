@@ -130,7 +130,7 @@ def _clean(path: Path) -> None:
 
 def _command(path: Path, dump: str, processes: int) -> list[str]:
     options = ("--signatures", path / "signatures", "--workers", processes, "--json")
-    return feedmill("neardedupe", path / dump / "documents", *options)
+    return feedmill("dedupe", "--near", path / dump / "documents", *options)
 
 
 def _warm(path: Path) -> None:
@@ -176,7 +176,7 @@ def _runs(path: Path) -> Iterable[tuple[str, Callable[[Path], None] | None, list
     yield "all 2", _clean, _command(path, "first", 2)
     yield "all 1", _clean, _command(path, "first", 1)
     yield "added", None, _command(path, "second", 1)
-    yield "nothing", None, feedmill("neardedupe", _tiny(path), "--workers", 1, "--json")
+    yield "nothing", None, feedmill("dedupe", "--near", _tiny(path), "--workers", 1, "--json")
     for name, count in (("rensa", DOCUMENTS), ("datasketch", SOME)):
         if python := peers.python("minhash"):
             options = (name, path / "first/documents", count, THRESHOLD, WIDTH, path / f"{name}.json")

@@ -39,7 +39,7 @@ def side(ours: bool, folder: Path, taggers: tuple[str, ...], processes: int) -> 
     words = ["tag", "--documents", f"{folder}/documents/*", "--experiment", "bench", "--taggers", *taggers]
     words += ["--processes", str(processes)]
     if ours:
-        return run(feedmill("dolma", *words))
+        return run(feedmill("compat", "dolma", *words))
     environment = {**peers.environment(), "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     return run([peers.program("dolma", "dolma"), *words], environment)
 

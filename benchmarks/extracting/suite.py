@@ -27,28 +27,28 @@ TARGET, SLOW_TARGET = 2, 1
 
 
 def dolma_warc(repeat: int) -> list[Row]:
-    """Measure ``feedmill dolma warc`` and ``feedmill extract`` beside ``dolma warc``."""
+    """Measure ``feedmill compat dolma warc`` and ``feedmill documents extract`` beside ``dolma warc``."""
     rows = []
     for files, processes in ((2, 1), (2, 2), (1, 2)):
         data = archives(files, PAGES // files)
         what = f"resiliparse, {files} archive{'s' * (files > 1)}, {processes} process{'es' * (processes > 1)}"
         words = ["warc", "--documents", f"{data}/*.warc.gz", "--source_name", "bench", "--processes", str(processes)]
         theirs = partial(_run, data, _dolma(words), "dolma") if peers.python("dolma") else None
-        ours = partial(_run, data, [*feedmill("dolma"), *words], "ours")
+        ours = partial(_run, data, [*feedmill("compat", "dolma"), *words], "ours")
         rows += _rows("extract-dolma", f"dolma warc, {what}", repeat, ours, theirs, files)
         if processes == 1:
-            own = partial(_run, data, feedmill("extract", data, "--workers", processes), "own")
+            own = partial(_run, data, feedmill("documents", "extract", data, "--workers", processes), "own")
             rows += _rows("extract-dolma", f"extract, {what}", repeat, own, theirs, files)
     return rows
 
 
 def trafilatura(repeat: int) -> list[Row]:
-    """Measure ``feedmill extract --linearizer trafilatura`` beside datatrove."""
+    """Measure ``feedmill documents extract --linearizer trafilatura`` beside datatrove."""
     rows = []
     for files, processes in ((2, 1), (2, 2), (1, 2)):
         data = archives(files, SLOW // files)
         what = f"Trafilatura, {files} archive{'s' * (files > 1)}, {processes} process{'es' * (processes > 1)}"
-        command = feedmill("extract", data, "--workers", processes, "--linearizer", "trafilatura")
+        command = feedmill("documents", "extract", data, "--workers", processes, "--linearizer", "trafilatura")
         script = [Path(__file__).parent / "peers/datatrove_pages.py", data]
         peer = peers.python("datatrove")
         theirs = partial(_run, data, [peer, *script, "{out}", processes], "trove") if peer else None

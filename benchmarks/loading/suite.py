@@ -195,7 +195,7 @@ def lines(repeat: int) -> Iterable[Row]:
     batch = [sys.executable, "-m", "benchmarks.loading.peers.feedmill", "lines"]
     for what, command, end in (
         ("open and first batch", batch, ""),
-        ("info", feedmill("info"), ""),
+        ("info", feedmill("show"), ""),
         ("prepare", feedmill("prepare"), ".prepared"),
     ):
 

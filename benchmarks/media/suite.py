@@ -104,7 +104,7 @@ def prepare_media(repeat: int) -> Iterable[Row]:
     ours()
     a, b = alternate(
         repeat,
-        lambda: run(feedmill("prepare-media", path, OPTION)),
+        lambda: run(feedmill("edit", "prepare-media", path, OPTION)),
         with_peer(lambda: run([_energon(), "prepare-media", str(path), "--no-progress", OPTION], peers.environment())),
     )
     yield Row("prepare-media", "prepare-media, 40,000 images", "s", a["s"], b.get("s", []), note="whole command")
@@ -125,7 +125,7 @@ def _folder(path: Path, command: Callable[[Path], tuple[list[str], dict[str, str
 
 
 def _ours_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
-    return feedmill("prepare-media", path, OPTION), None
+    return feedmill("edit", "prepare-media", path, OPTION), None
 
 
 def _theirs_on(path: Path) -> tuple[list[str], dict[str, str] | None]:
@@ -255,7 +255,7 @@ def row_samples() -> Path:
             f"pack: {{seq_len: {seq_len}, long: drop}}\n"
         )
     run(feedmill("prepare", path, "--non-interactive", "--split-ratio", "1,0,0"))
-    run(feedmill("prepare-media", path, "--media-by-extension"))
+    run(feedmill("edit", "prepare-media", path, "--media-by-extension"))
     crude = "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
     (path / ".nv-meta" / "crude.yaml").write_text(crude)
     (root / ".complete").touch()
@@ -271,7 +271,7 @@ def rows(repeat: int) -> Iterable[Row]:
     path = row_samples()
     os.environ["FEEDMILL_CACHE_DIR"] = str(path.parent / "cache")
     shutil.rmtree(path.parent / "cache", ignore_errors=True)
-    counted = run(feedmill("lengths", path, "--processor", path.parent / "processor", "--split", "train"))
+    counted = run(feedmill("tokens", "lengths", path, "--processor", path.parent / "processor", "--split", "train"))
     yield Row("rows", "lengths of 100,000 samples, processor time", "s", [counted["cpu_s"]], note="once, before")
     energon = partial(child, peers.need("energon"), "media.peers.energon", "rows", path, env=peers.environment())
     for seq_len in SEQ_LENS:

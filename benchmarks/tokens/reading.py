@@ -48,7 +48,7 @@ def raw_index(repeat: int) -> list[Row]:
 
     def ours() -> dict[str, float]:
         ours_at.unlink(missing_ok=True)
-        return run(feedmill("index", source, "--output", ours_at))
+        return run(feedmill("tokens", "index", source, "--output", ours_at))
 
     def theirs() -> dict[str, float]:
         theirs_at.unlink(missing_ok=True)

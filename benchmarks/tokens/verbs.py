@@ -36,7 +36,7 @@ def command(what: str, source: Path) -> dict[str, float]:
         "shuffle": ["shuffle_tokenized_data", "--input_data_path", source, "--output_data_path", target, "--seed", 1],
         "merge": ["merge_packed_data", source, source, target],
     }[what]
-    return run(feedmill("modalities", "data", *words))
+    return run(feedmill("compat", "modalities", "data", *words))
 
 
 def peer_command(what: str, source: Path) -> dict[str, float]:

@@ -67,7 +67,6 @@ _HOME = {
     "filter": "filtering",
     "import_data": "importing.import_data",
     "info": "converting.info",
-    "neardedupe": "curation.near.neardedupe",
     "open": "samples.open",
     "open_store": "storage",
     "plan": "planning.overview",
@@ -139,7 +138,6 @@ if TYPE_CHECKING:
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
     from feedmill.curation.dedupe.dedupe import dedupe
-    from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.filtering import filter
@@ -204,7 +202,6 @@ __all__ = [
     "import_data",
     "info",
     "loading",
-    "neardedupe",
     "open",
     "open_store",
     "plan",

@@ -22,11 +22,12 @@ import feedmill as fm
 from feedmill.cli import app as app_module
 from feedmill.cli.app import app
 from feedmill.cli.command import Json
-from feedmill.cli.verbs import GROUPS, VERBS, Verb
+from feedmill.cli.verbs import FRONT, GROUPS, VERBS, Verb
 from feedmill.errors import DataError
 from helpers.tars import make_shards
 
 SOURCE = Path(__file__).parents[2] / "src"
+NUMBERS = ["tokens", "numbers", "--tokens", "1M", "--seq-len", "1k"]
 
 
 @pytest.fixture
@@ -65,16 +66,16 @@ def test_help_lists_verbs_without_importing_them() -> None:
     lines = done.stdout.splitlines()
     assert "status 0" in lines
     assert "heavy [] ['feedmill.cli.output', 'feedmill.cli.verbs', 'feedmill.cli.command', 'feedmill.cli.app']" in lines
-    for group, verbs in GROUPS.items():
-        rest = lines[lines.index(f"{group}:") + 1 :]
+    for section, verbs in FRONT.items():
+        rest = lines[lines.index(f"{section}:") + 1 :]
         listed = [line.split()[0] for line in rest[: rest.index("") if "" in rest else None] if line.startswith("  ")]
-        assert listed == list(verbs)
+        assert listed == [*verbs, *(GROUPS if section == "More" else ())]
 
 
 @pytest.mark.parametrize("name", list(VERBS))
 def test_every_listed_verb_exists_and_has_help(name: str) -> None:
     assert find_spec(VERBS[name].module) is not None
-    done = CliRunner().invoke(app, [name, "--help"])
+    done = CliRunner().invoke(app, [*name.split(), "--help"])
     assert done.exit_code == 0, done.output
     assert "Usage:" in done.output
 
@@ -134,7 +135,7 @@ def test_an_interrupt_during_the_imports_shows_no_traceback() -> None:
 @pytest.mark.parametrize(("term", "codes"), [("dumb", False), ("xterm", True)])
 def test_a_dumb_terminal_gets_no_codes(term: str, codes: bool) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "feedmill", "numbers", "--tokens", "1M", "--seq-len", "1k"]
+    command = [sys.executable, "-m", "feedmill", *NUMBERS]
     subprocess.run(command, stdout=theirs, env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": term}, check=True)
     assert (b"\x1b[" in os.read(ours, 1 << 16)) is codes
     os.close(theirs)
@@ -158,23 +159,22 @@ def feedmill(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("redirected", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_failure(redirected: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some text")
-    done = feedmill(redirected, "import", str(tmp_path / "a.txt"), str(tmp_path / "out"))
+    done = feedmill(redirected, "import", str(tmp_path / "a.txt"), str(tmp_path / "out"), "--progress", "none")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("wrote") or ">&-" in redirected
-    done = feedmill(redirected, "info", str(tmp_path / "none"))
+    done = feedmill(redirected, "show", str(tmp_path / "none"))
     assert done.returncode == 1 and (done.stderr.startswith("error: ") or "2>&-" in redirected)
 
 
 def test_without_stdin_nobody_is_asked(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [2])
-    done = feedmill("<&-", "prepare", str(root), "--split-ratio", "1,0,0")
+    done = feedmill("<&-", "prepare", str(root), "--split-ratio", "1,0,0", "--progress", "none")
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("prepared")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["info", "--help"], ["numbers"], ["numbers", "--json"]])
+@pytest.mark.parametrize("words", [["--help"], ["show", "--help"], NUMBERS, [*NUMBERS, "--json"]])
 def test_a_full_stdout_is_one_message(words: list[str]) -> None:
-    arguments = ["--tokens", "1M", "--seq-len", "1k"] if words[0] == "numbers" else []
-    done = feedmill("> /dev/full", *words, *arguments)
+    done = feedmill("> /dev/full", *words)
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, done.stderr.strip())
     assert done.stderr.startswith("error: the disk is full")
 
@@ -228,12 +228,12 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
 @pytest.mark.parametrize(
     "words",
     [
-        ["repair", ""],
+        ["edit", "repair", ""],
         ["check", ""],
-        ["delete", "", "key"],
-        ["merge", "a.pbin", "", "o.pbin"],
-        ["reshard", "a", "", "--max-shard-samples", "5"],
-        ["energon", "prepare", ""],
+        ["edit", "delete", "", "key"],
+        ["tokens", "merge", "a.pbin", "", "o.pbin"],
+        ["edit", "reshard", "a", "", "--max-shard-samples", "5"],
+        ["compat", "energon", "prepare", ""],
         ["tag", ""],
     ],
 )
@@ -281,7 +281,7 @@ def test_what_the_system_refuses_is_no_defect(verb: Any, error: OSError, kind: s
 def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_path: Path) -> None:
     made = ({"__key__": f"k{i}", "txt": "a"} for i in range(60))
     fm.write(str(tmp_path / "d"), made, max_shard_samples=1, progress=False)
-    words = ["reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
+    words = ["edit", "reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
     code = (
         "import os, resource, sys\n"
         "import feedmill.cli.reshard, feedmill.writing.reshard\n"
@@ -302,7 +302,9 @@ def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_pat
         assert "defect" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", ["dolma mix", "energon info x", "modalities data", "vla", "nanotron"])
+@pytest.mark.parametrize(
+    "words", ["compat dolma mix", "compat energon info x", "compat modalities data", "vla", "nanotron"]
+)
 def test_the_peers_commands_too_say_whose_defect_it_is(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise KeyError("unforeseen")
@@ -330,7 +332,7 @@ def test_ctrl_c_does_not_wait_for_workers_that_wait_for_work() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted; finished work is kept\n")
 
 
-@pytest.mark.parametrize("words", [["info"], ["check"], ["bench"]])
+@pytest.mark.parametrize("words", [["show"], ["check"], ["bench"]])
 def test_ctrl_c_beside_a_server_that_never_answers(words: list[str], tmp_path: Path) -> None:
     """The process does not wait for the thread with the request, which has a limit of several seconds."""
     with socket.socket() as server:

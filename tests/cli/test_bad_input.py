@@ -37,14 +37,14 @@ def prepared(root: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize("verb", ["info", "check"])
+@pytest.mark.parametrize("verb", ["show", "check"])
 def test_features_that_are_no_object(verb: str, tmp_path: Path) -> None:
     sourcedata.write_arrow(tmp_path / "a-train.arrow", sourcedata.table(0, 3))
     (tmp_path / "dataset_info.json").write_text('{"features": "x"}')
     assert "'features' must be an object" in refused(verb, tmp_path)
 
 
-@pytest.mark.parametrize("verb", ["info", "check", "preview"])
+@pytest.mark.parametrize("verb", ["show", "check"])
 @pytest.mark.parametrize("name", ["", ".", "sub"])
 def test_a_data_file_that_is_a_folder(verb: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
@@ -54,7 +54,7 @@ def test_a_data_file_that_is_a_folder(verb: str, name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["split.yaml", "dataset.yaml"])
-@pytest.mark.parametrize("verb", ["info", "check", "preview"])
+@pytest.mark.parametrize("verb", ["show", "check"])
 def test_descriptions_nested_without_end(verb: str, name: str, tmp_path: Path) -> None:
     file = prepared(tmp_path) / ".nv-meta" / name
     for deep in ("split_parts: " + "[" * DEEP + "]" * DEEP, "field_map: " + "{a: " * DEEP + "}" * DEEP, "[" * 30_000):
@@ -68,7 +68,7 @@ def test_splits_and_metadatasets_nested_without_end(tmp_path: Path) -> None:
     path.write_text('{"a": 1}\n' * 9)
     prepare(str(path), split_ratio="1,1,1", progress=False)
     (tmp_path / "x.jsonl.split.yaml").write_text("samples: 9\nlast_at: 72\nsplit_parts: " + "[" * DEEP + "]" * DEEP)
-    assert "nested more than 100" in refused("info", path)
+    assert "nested more than 100" in refused("show", path)
     (tmp_path / "m.yaml").write_text("splits:\n  train:\n    blend: " + "[" * DEEP + "]" * DEEP)
     assert "nested more than 100" in refused("plan", tmp_path / "m.yaml")
 
@@ -77,7 +77,7 @@ def test_a_schema_whose_names_are_no_text(tmp_path: Path) -> None:
     data = sourcedata.arrow(tmp_path, [3]).read_bytes()
     for at in [at for at in range(len(data)) if data[at : at + 4] == b"text"]:
         (tmp_path / "one.arrow").write_bytes(data[:at] + b"\xff" + data[at + 1 :])
-        done = CliRunner().invoke(app, ["preview", str(tmp_path / "one.arrow")])
+        done = CliRunner().invoke(app, ["show", str(tmp_path / "one.arrow")])
         assert isinstance(done.exception, SystemExit | None) and "defect" not in done.output
 
 
@@ -85,7 +85,7 @@ def test_a_manifest_of_tokens_nested_without_end_is_none(tmp_path: Path) -> None
     with write_dolma(LocalStore(tmp_path), "0.npy", "u2") as out:
         out.add(np.arange(6), np.array([3, 3]))
     (tmp_path / "0.npy.feedmill.json").write_text('{"a":' * 3000)
-    assert CliRunner().invoke(app, ["info", str(tmp_path)]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", str(tmp_path)]).exit_code == 0
 
 
 def test_a_vocabulary_whose_ids_are_no_numbers(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_configurations_of_mixes(what: str, form: str, tmp_path: Path, monkeypat
         pytest.skip("YAML has no escapes for them that its reader takes")
     path = tmp_path / ("mix.yaml" if form == "mix.yaml" else "mix.json")
     path.write_text(yaml.dump(tree) if form == "mix.yaml" else json.dumps(tree))
-    shown = refused("dolma", "-c", path, "mix") if form == "dolma" else refused("filter", path)
+    shown = refused("compat", "dolma", "-c", path, "mix") if form == "dolma" else refused("filter", path)
     assert what == "surrogate" or what in shown
 
 

@@ -25,7 +25,7 @@ def feedmill(*words: str) -> Result:
 
 
 def test_what_was_marked_is_told() -> None:
-    assert feedmill().output == "1 document of 3 in 1 file with duplicates (1 span), in attributes/dup_documents\n"
+    assert feedmill().stdout == "1 document of 3 in 1 file with duplicates (1 span), in attributes/dup_documents\n"
     assert json.loads(feedmill("--json").stdout)["skipped"]
 
 
@@ -48,7 +48,7 @@ def test_options_of_filters_that_make_no_sense(options: list[str], told: str, fo
 
 
 def test_the_help_shows_the_separator_as_it_is_typed() -> None:
-    assert "default: \\n." in feedmill("--help").output
+    assert "default: \\n." in feedmill("--help-all").output
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_what_is_recognized_and_left_out_is_shown(tmp_path: Path) -> None:
         "left out: 1 x unsupported kind of file (.pdf) (c.pdf)",
         "left out: 2 x an empty file (d.txt, e.txt)",
         f"all names are in {tmp_path}/out/.feedmill/left_out.jsonl",
+        f"next: feedmill tag {tmp_path}/out -t gopher_v2",
     ]
     done = run(tmp_path / "raw", tmp_path / "out", "--overwrite", "--json")
     report = json.loads(done.stdout)

@@ -35,7 +35,7 @@ def test_flags_alone_prepare_without_a_question(tmp_path: Path) -> None:
     assert (report["reused"], report["scanned"], report["samples"]) == (3, 0, 5)
 
 
-@pytest.mark.parametrize("command", [("prepare", "--interactive"), ("energon", "prepare")])
+@pytest.mark.parametrize("command", [("prepare", "--interactive"), ("compat", "energon", "prepare")])
 def test_the_dialogue_asks_for_ratio_type_and_fields(command: tuple[str, ...], tmp_path: Path) -> None:
     root = make_shards(tmp_path, [1, 1, 1, 1], parts=("txt", "json"))
     number = 0  # CaptioningSample, as the printed list says below
@@ -71,15 +71,17 @@ def test_the_dialogue_writes_crude_descriptions_and_loaders(tmp_path: Path) -> N
 
 def test_energons_refusals_are_kept(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [1])
-    without = run("energon", "prepare", root, "--non-interactive")
+    without = run("compat", "energon", "prepare", root, "--non-interactive")
     assert without.exit_code == 1
     assert "--split-ratio" in without.stderr
-    assert run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0").exit_code == 0
-    twice = run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0")
+    assert run("compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0").exit_code == 0
+    twice = run("compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0")
     assert twice.exit_code == 1
     assert "--force-overwrite" in twice.stderr
     assert (
-        run("energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0", "--force-overwrite").exit_code
+        run(
+            "compat", "energon", "prepare", root, "--non-interactive", "--split-ratio", "1,0,0", "--force-overwrite"
+        ).exit_code
         == 0
     )
 
@@ -107,9 +109,9 @@ def test_wrong_options_are_one_message(options: list[str], message: str, tmp_pat
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("verb", ["prepare", "check", "repair", "info", "preview"])
+@pytest.mark.parametrize("verb", ["prepare", "check", "edit repair", "show"])
 def test_a_wrong_path_is_one_message(verb: str, tmp_path: Path) -> None:
-    result = run(verb, tmp_path / "nothing")
+    result = run(*verb.split(), tmp_path / "nothing")
     assert result.exit_code == 1
     assert "nothing" in result.stderr
     assert "Traceback" not in result.output
@@ -118,9 +120,9 @@ def test_a_wrong_path_is_one_message(verb: str, tmp_path: Path) -> None:
 def test_energons_info_and_preview(tmp_path: Path) -> None:
     root = make_shards(tmp_path, [2, 1])
     run("prepare", root, "--split-ratio", "1,1,0", "--sample-type", "TextSample", "--field-map", '{"text": "txt"}')
-    info = run("energon", "info", root)
+    info = run("compat", "energon", "info", root)
     assert "TextSample" in info.stdout
-    shown = run("energon", "preview", root)
+    shown = run("compat", "energon", "preview", root)
     assert shown.exit_code == 0, shown.output
     assert "split train" in shown.stdout
     assert "split val" in shown.stdout
@@ -135,22 +137,22 @@ def test_the_console_command_works_as_installed(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "prepared" in done.stdout
-    assert done.stderr == ""
+    assert done.stderr == f"next: feedmill show {root}\n"
 
 
 @pytest.mark.parametrize(
     ("verb", "told"),
     [
-        *((verb, "this kind of file is not a dataset") for verb in ("check", "repair", "info", "preview")),
+        *((verb, "this kind of file is not a dataset") for verb in ("check", "edit repair", "show")),
         ("prepare", "notes.md: unsupported kind of file: expected a folder of tar shards"),
     ],
 )
 def test_a_missing_file_is_called_a_file_and_other_files_by_what_they_are(verb: str, told: str, tmp_path: Path) -> None:
-    missing = run(verb, tmp_path / "nothing.jsonl")
+    missing = run(*verb.split(), tmp_path / "nothing.jsonl")
     assert missing.exit_code == 1
     assert "there is no such file" in missing.stderr
     (tmp_path / "notes.md").write_text("hello")
-    other = run(verb, tmp_path / "notes.md")
+    other = run(*verb.split(), tmp_path / "notes.md")
     assert other.exit_code == 1 and told in other.stderr
 
 
@@ -164,10 +166,10 @@ def test_media_metadata_that_is_empty_is_said(tmp_path: Path) -> None:
 def test_energons_preview_shows_data_without_splits_and_names_the_splits_there_are(tmp_path: Path) -> None:
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"n": 1}\n')
-    assert '{"n": 1}' in run("energon", "preview", lines).stdout
+    assert '{"n": 1}' in run("compat", "energon", "preview", lines).stdout
     root = make_shards(tmp_path / "ds", [1])
     run("prepare", root, "--split-parts", "mine:.*")
-    other = run("energon", "preview", root)
+    other = run("compat", "energon", "preview", root)
     assert other.exit_code == 1
     assert "--split-parts mine" in other.stderr
 

@@ -18,7 +18,7 @@ def feedmill(*words: object) -> Result:
 
 
 def test_tables() -> None:
-    done = feedmill("stat", DOCUMENTS, ATTRIBUTES, "-a", "word_count")
+    done = feedmill("documents", "stat", DOCUMENTS, ATTRIBUTES, "-a", "word_count")
     assert done.exit_code == 0, done.output
     assert "documents   85" in done.output and "28,793" in done.output
     assert "exp_1__gopher_v2__word_count" in done.output and "synth/prose" in done.output
@@ -26,9 +26,9 @@ def test_tables() -> None:
 
 
 def test_plot_and_json() -> None:
-    done = feedmill("stat", ATTRIBUTES, "-a", "gopher_v2__word_count", "--plot", "--bins", 5)
+    done = feedmill("documents", "stat", ATTRIBUTES, "-a", "gopher_v2__word_count", "--plot", "--bins", 5)
     assert done.exit_code == 0 and "█" in done.output
-    done = feedmill("stat", ATTRIBUTES, "-a", "gopher_v2__word_count", "--plot", "--bins", 5, "--json")
+    done = feedmill("documents", "stat", ATTRIBUTES, "-a", "gopher_v2__word_count", "--plot", "--bins", 5, "--json")
     found = json.loads(done.stdout)
     assert found["documents"] is None
     assert found["attributes"]["exp_1__gopher_v2__word_count"]["score"]["sum"] == 4324
@@ -37,28 +37,28 @@ def test_plot_and_json() -> None:
 
 def test_picture(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
-    done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "p.png")
+    done = feedmill("documents", "stat", DOCUMENTS, "--plot-to", tmp_path / "p.png")
     assert done.exit_code == 0, done.output
     with image.open(tmp_path / "p.png") as picture:
         assert picture.width > 1000
-    done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "p.doc")
+    done = feedmill("documents", "stat", DOCUMENTS, "--plot-to", tmp_path / "p.doc")
     assert done.exit_code == 1 and "picture format" in done.output
-    done = feedmill("stat", DOCUMENTS, "--plot-to", tmp_path / "none/p.png", "--json")
+    done = feedmill("documents", "stat", DOCUMENTS, "--plot-to", tmp_path / "none/p.png", "--json")
     assert done.exit_code == 1 and json.loads(done.stdout)["error"]["what"] == "there is no such folder"
 
 
 def test_with_json_an_error_of_drawing_is_the_only_document(tmp_path: Path) -> None:
     pytest.importorskip("PIL.Image")
-    done = feedmill("stat", ATTRIBUTES, "-a", "nothing", "--plot-to", tmp_path / "p.png", "--json")
+    done = feedmill("documents", "stat", ATTRIBUTES, "-a", "nothing", "--plot-to", tmp_path / "p.png", "--json")
     assert done.exit_code == 1 and "found 0" in json.loads(done.stdout)["error"]["what"]
 
 
 def test_bad_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1, "text": "x"}\n{"id":\n')
     (tmp_path / "b.jsonl").write_text('{"id": 1, "text": "x"}\n')
-    done = feedmill("stat", tmp_path)
+    done = feedmill("documents", "stat", tmp_path)
     assert done.exit_code == 1 and "a.jsonl" in done.output and "line 2" in done.output
-    done = feedmill("stat", tmp_path, "--on-error", "skip")
+    done = feedmill("documents", "stat", tmp_path, "--on-error", "skip")
     assert done.exit_code == 1 and "documents  1" in done.output and "1 invalid file skipped" in done.output
 
 

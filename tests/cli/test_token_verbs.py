@@ -25,38 +25,46 @@ def run(*words: object, status: int = 0) -> str:
 
 def test_split_and_merge_give_the_same_documents(tmp_path: Path) -> None:
     source = MODALITIES / "main_2b.pbin"
-    shown = run("split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 4)
+    shown = run("tokens", "split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 4)
     assert shown.count("documents") == 4
     parts = [tmp_path / f"0000{number}.pbin" for number in range(4)]
-    run("merge", *parts, tmp_path / "m.pbin")
+    run("tokens", "merge", *parts, tmp_path / "m.pbin")
     assert (tmp_path / "m.pbin").read_bytes() == source.read_bytes()
 
 
 def test_markers(tmp_path: Path) -> None:
-    run("merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
+    run("tokens", "merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
     assert (tmp_path / "m.ds.loss").exists()
     assert "two token ids" in run(
-        "merge", MODALITIES / "main_2b.pbin", tmp_path / "n.ds", "--learn-between", "5", status=1
+        "tokens", "merge", MODALITIES / "main_2b.pbin", tmp_path / "n.ds", "--learn-between", "5", status=1
     )
 
 
 def test_reports_for_programs(tmp_path: Path) -> None:
-    found = json.loads(run("shuffle", MODALITIES / "main_2b.pbin", tmp_path / "s.ds", "--json"))
+    found = json.loads(run("tokens", "shuffle", MODALITIES / "main_2b.pbin", tmp_path / "s.ds", "--json"))
     assert found["documents"] == 69 and isinstance(found["seed"], int)
     again = tmp_path / "again.ds"
-    run("shuffle", MODALITIES / "main_2b.pbin", again, "--seed", found["seed"])
+    run("tokens", "shuffle", MODALITIES / "main_2b.pbin", again, "--seed", found["seed"])
     assert again.read_bytes() == (tmp_path / "s.ds").read_bytes()
-    refused = run("merge", MODALITIES / "main_2b.pbin", again, "--json", status=1)
+    refused = run("tokens", "merge", MODALITIES / "main_2b.pbin", again, "--json", status=1)
     assert '"kind": "exists"' in refused
 
 
 def test_plans_and_lists_in_files(tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text("{a: [[0, 3], 5], b: [4]}")
-    shown = run("split", MODALITIES / "main.jsonl", f"{tmp_path}/x_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml")
+    shown = run(
+        "tokens", "split", MODALITIES / "main.jsonl", f"{tmp_path}/x_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml"
+    )
     assert "documents in no part" in shown and "64" in shown
     (tmp_path / "plan.yaml").write_text("[1]")
     refused = run(
-        "split", MODALITIES / "main.jsonl", f"{tmp_path}/y_{{part}}.jsonl", "--plan", tmp_path / "plan.yaml", status=1
+        "tokens",
+        "split",
+        MODALITIES / "main.jsonl",
+        f"{tmp_path}/y_{{part}}.jsonl",
+        "--plan",
+        tmp_path / "plan.yaml",
+        status=1,
     )
     assert "names its parts" in refused
     (tmp_path / "list").write_text("3\n# comment\n\n5 # five\n")
@@ -71,14 +79,14 @@ def test_plans_and_lists_in_files(tmp_path: Path) -> None:
 
 def test_index(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{bad\n{}\n')
-    assert "line 2" in run("index", tmp_path / "a.jsonl", status=1)
-    assert "skipped: line 2 at byte 9: " in run("index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
-    assert "Add --overwrite" in run("index", tmp_path / "a.jsonl", status=1)
-    assert "Use 'raise' or 'skip'" in run("index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
+    assert "line 2" in run("tokens", "index", tmp_path / "a.jsonl", status=1)
+    assert "skipped: line 2 at byte 9: " in run("tokens", "index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
+    assert "Add --overwrite" in run("tokens", "index", tmp_path / "a.jsonl", status=1)
+    assert "Use 'raise' or 'skip'" in run("tokens", "index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
     (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())
-    assert "69 documents" in run("index", tmp_path / "b.pbin")
+    assert "69 documents" in run("tokens", "index", tmp_path / "b.pbin")
     assert (tmp_path / "b.pbin.feedmill.bounds").exists()
-    assert "only JSONL, .pbin and flat token files" in run("index", tmp_path / "c.tar", status=1)
+    assert "only JSONL, .pbin and flat token files" in run("tokens", "index", tmp_path / "c.tar", status=1)
 
 
 @pytest.mark.parametrize(
@@ -92,15 +100,17 @@ def test_index(tmp_path: Path) -> None:
     ],
 )
 def test_numbers(words: list[object], shown: dict[str, int]) -> None:
-    found = json.loads(run("numbers", *words, "--json"))
+    found = json.loads(run("tokens", "numbers", *words, "--json"))
     assert {name: found[name] for name in shown} == shown
 
 
 def test_numbers_that_are_refused() -> None:
-    assert "exactly one number" in run("numbers", status=1)
-    assert "exactly one number" in run("numbers", "--steps", 1, "--samples", 1, status=1)
-    assert "--seq-len" in run("numbers", "--tokens", 5, status=1)
-    assert "too few for a sample" in run("numbers", "--data", MODALITIES / "main_2b.pbin", "--seq-len", 10**6, status=1)
+    assert "exactly one number" in run("tokens", "numbers", status=1)
+    assert "exactly one number" in run("tokens", "numbers", "--steps", 1, "--samples", 1, status=1)
+    assert "--seq-len" in run("tokens", "numbers", "--tokens", 5, status=1)
+    assert "too few for a sample" in run(
+        "tokens", "numbers", "--data", MODALITIES / "main_2b.pbin", "--seq-len", 10**6, status=1
+    )
 
 
 def test_ratios() -> None:
@@ -117,7 +127,7 @@ def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> 
     source = MODALITIES / "main_2b.pbin"
     shown = run("filter", source, tmp_path / "f.pbin", "--keep", tmp_path / "n.txt", status=1)
     assert shown.startswith("error: ") and "line 2" in shown
-    shown = run("merge", source, tmp_path / "m.ds", "--learn-between", f"1,{line}", status=1)
+    shown = run("tokens", "merge", source, tmp_path / "m.ds", "--learn-between", f"1,{line}", status=1)
     assert "not a pair of markers" in shown
     with pytest.raises(ConfigError, match="the list contains document"):
         filter_files([str(source)], str(tmp_path / "f.pbin"), keep=[0, 10**30])
@@ -125,12 +135,12 @@ def test_numbers_beyond_any_sense_are_one_message(tmp_path: Path, line: str) -> 
 
 def test_more_chunks_than_any_sense_are_one_message(tmp_path: Path) -> None:
     source = MODALITIES / "main_2b.pbin"
-    shown = run("split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 10**12, status=1)
+    shown = run("tokens", "split", source, f"{tmp_path}/{{part}}.pbin", "--chunks", 10**12, status=1)
     assert "cannot be divided into 1,000,000,000,000 chunks" in shown and not list(tmp_path.iterdir())
 
 
 def test_numbers_beyond_64_bits_are_json_too() -> None:
-    assert json.loads(run("numbers", "--samples", 10**20, "--json"))["samples"] == 10**20
+    assert json.loads(run("tokens", "numbers", "--samples", 10**20, "--json"))["samples"] == 10**20
 
 
 def test_a_result_without_documents_is_an_error_that_names_counts_and_reasons(tmp_path: Path) -> None:
@@ -145,9 +155,9 @@ def test_a_result_without_documents_is_an_error_that_names_counts_and_reasons(tm
 @pytest.mark.parametrize(
     "words",
     [
-        ("merge", "{}", "m.pbin"),
-        ("shuffle", "{}", "s.pbin", "--seed", 1),
-        ("split", "{}", "p.{part}.pbin", "--chunks", 2),
+        ("tokens", "merge", "{}", "m.pbin"),
+        ("tokens", "shuffle", "{}", "s.pbin", "--seed", 1),
+        ("tokens", "split", "{}", "p.{part}.pbin", "--chunks", 2),
     ],
 )
 def test_rewriting_nothing_is_an_error(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,18 +177,18 @@ def test_lines_of_which_none_is_kept_are_counted_as_lines(tmp_path: Path) -> Non
 
 
 def test_parts_without_documents_are_named(tmp_path: Path) -> None:
-    shown = run("split", MODALITIES / "main_2b.pbin", f"{tmp_path}/{{part}}.pbin", "--ratio", "train=1,val=0")
+    shown = run("tokens", "split", MODALITIES / "main_2b.pbin", f"{tmp_path}/{{part}}.pbin", "--ratio", "train=1,val=0")
     assert "parts without a document: val" in shown
 
 
 def test_info_says_how_many_tokens_are_in_the_loss(tmp_path: Path) -> None:
-    run("merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
+    run("tokens", "merge", MODALITIES / "nested_2b.pbin", tmp_path / "m.ds", "--learn-between", "1081,1082")
     mask = (tmp_path / "m.ds.loss").read_bytes()
-    found = json.loads(run("info", tmp_path / "m.ds", "--json"))
+    found = json.loads(run("show", tmp_path / "m.ds", "--json"))
     assert found["loss_mask"] == {"files": 1, "tokens_in_loss": sum(mask)}
-    assert f"{sum(mask):,} of {len(mask):,} tokens in the loss" in run("info", tmp_path / "m.ds")
+    assert f"{sum(mask):,} of {len(mask):,} tokens in the loss" in run("show", tmp_path / "m.ds")
     assert f"loss masks of 1 of 1 files: {sum(mask):,} of {len(mask):,} tokens" in run("check", tmp_path / "m.ds")
-    assert "loss" not in run("info", MODALITIES / "nested_2b.pbin")
+    assert "loss" not in run("show", MODALITIES / "nested_2b.pbin")
 
 
 def test_filter_takes_a_configuration_or_token_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

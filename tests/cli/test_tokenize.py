@@ -38,16 +38,16 @@ def test_tokenize_info_decode(source: Path, tmp_path: Path) -> None:
     assert f"EOS {EOS} where missing, template on" in done.output and "(fastokens)" in done.output
     again = feedmill(*words, "--json")
     assert json.loads(again.stdout)["complete"] is True
-    told = feedmill("info", f"{out}.pbin")
+    told = feedmill("show", f"{out}.pbin")
     assert told.exit_code == 0 and str(tokenizer_file("tok1k").parent) in told.output
     for suffix in ("pbin", "ds", "bin", "idx", "npy"):
-        shown = feedmill("decode", f"{out}.{suffix}", "--json", "--ids", "-d", 2, "-d", 0, "--skip-special")
+        shown = feedmill("tokens", "decode", f"{out}.{suffix}", "--json", "--ids", "-d", 2, "-d", 0, "--skip-special")
         assert shown.exit_code == 0, shown.output
         found = json.loads(shown.stdout)
         assert [(d["document"], d["text"]) for d in found] == [(2, "three"), (0, "one")]
         assert len(found[0]["ids"]) == found[0]["tokens"]
-    assert f"two{EOS}" in feedmill("decode", f"{out}.pbin").output
-    assert "the beginning" in feedmill("decode", f"{out}.pbin", "--max-tokens", 1).output
+    assert f"two{EOS}" in feedmill("tokens", "decode", f"{out}.pbin").output
+    assert "the beginning" in feedmill("tokens", "decode", f"{out}.pbin", "--max-tokens", 1).output
 
 
 def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
@@ -64,12 +64,12 @@ def test_errors_are_one_message(source: Path, tmp_path: Path) -> None:
         done = feedmill("tokenize", source, "-o", out, *words)
         assert done.exit_code == 1 and said in done.output and "Traceback" not in done.output, done.output
     assert feedmill("tokenize", source, "-o", out, "-t", tokenizer).exit_code == 0
-    done = feedmill("decode", f"{out}.pbin", "-t", tokenizer_file("tok1k_bos"))
+    done = feedmill("tokens", "decode", f"{out}.pbin", "-t", tokenizer_file("tok1k_bos"))
     assert done.exit_code == 1 and "another tokenizer" in done.output
-    assert "no document 7" in feedmill("decode", f"{out}.pbin", "-d", 7).output
+    assert "no document 7" in feedmill("tokens", "decode", f"{out}.pbin", "-d", 7).output
     Path(f"{out}.pbin.feedmill.json").unlink()
-    assert "--tokenizer" in feedmill("decode", f"{out}.pbin").output
-    assert "expected token files" in feedmill("decode", source, "-t", tokenizer).output
+    assert "--tokenizer" in feedmill("tokens", "decode", f"{out}.pbin").output
+    assert "expected token files" in feedmill("tokens", "decode", source, "-t", tokenizer).output
 
 
 def test_what_is_left_out_is_listed(tmp_path: Path) -> None:

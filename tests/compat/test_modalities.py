@@ -1,4 +1,4 @@
-"""``feedmill modalities data ...`` against the files that Modalities 0.5.0 wrote."""
+"""``feedmill compat modalities data ...`` against the files that Modalities 0.5.0 wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def digest(path: Path) -> str:
 
 
 def run(*words: object, status: int = 0) -> str:
-    done = CliRunner().invoke(app, ["modalities", "data", *map(str, words)], prog_name="feedmill")
+    done = CliRunner().invoke(app, ["compat", "modalities", "data", *map(str, words)], prog_name="feedmill")
     assert done.exit_code == status, done.output
     return done.output
 

@@ -16,7 +16,6 @@ from feedmill.converting.convert import convert
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.documents.file import as_lines
@@ -91,7 +90,7 @@ def by_dedupe(name: str, **more: Any) -> Any:
 
 
 def by_near(name: str, **more: Any) -> Any:
-    neardedupe(["d/documents"], name="near", workers=1, progress=False, **more)
+    dedupe(["d/documents"], near=True, name="near", workers=1, progress=False, **more)
     return [
         (one, {key: value for key, value in found.items() if key == "near"}) for one, found in attributes("near", name)
     ]

@@ -264,7 +264,7 @@ def test_the_task_that_finishes_is_no_part() -> None:
     assert PartEngine.parse("/7", finish=True, environment=array).parts == 7
 
 
-@pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
+@pytest.mark.parametrize("words", [["documents", "stat", "documents", "--json"], ["check", "tars", "--json"]])
 def test_reports_as_parts(words: list[str], inputs: Path, tmp_path: Path) -> None:
     """Parts in any order leave results, one of them twice, one never; nothing is left after the report."""
     folder = copied(inputs, tmp_path)

@@ -33,7 +33,7 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "delete": ({"keys_from", "yes"}, set()),
     "add-parts": (set(), {"encode"}),  # functions
     "mount": (set(), {"ready"}),
-    "serve": (set(), {"on_start"}),
+    "serve": ({"export", "compare", "check", "overwrite"}, {"on_start"}),  # the former are those of fm.report
     "tag": (set(), {"exact"}),  # of Dolma's face
     "filter": (set(), {"output", "predicate"}),  # a function
     "tokenize": (set(), {"loss_rule", "tokenizer_name", "unit_bytes"}),
@@ -42,8 +42,8 @@ ONLY_HERE: dict[str, tuple[set[str], set[str]]] = {
     "run": (set(), {"on_step"}),
 }
 """Verb -> options that only the command line has, and those that only the function has."""
-FACES = ("demo", "modalities", "energon", "nanotron", "megatron", "vla", "dolma")
-"""A story, and the commands of other tools."""
+FACES = ("demo", "show", *(name for name in VERBS if name.startswith("compat ")))
+"""A story, what is fm.info and fm.preview in Python, and the commands of other tools."""
 
 
 def options(verb: str) -> tuple[int, set[str]]:
@@ -62,7 +62,7 @@ def options(verb: str) -> tuple[int, set[str]]:
 def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
     arguments, words = options(verb)
     named = list(inspect.signature(face_of(verb)).parameters)
-    only_words, only_named = ONLY_HERE.get(verb, (set(), set()))
+    only_words, only_named = ONLY_HERE.get(verb.rpartition(" ")[2], (set(), set()))
     if "engine" in words:  # for functions it is a context manager
         words -= set(options_of(EngineOptions))
     here, there = words - PRINTING, set(named[arguments:]) - PRINTING
@@ -71,7 +71,10 @@ def test_a_verb_and_its_function_have_the_same_options(verb: str) -> None:
 
 def command(verb: str) -> Any:
     """Return the command of a verb as the parser sees it."""
-    return get_command(app).get_command(None, verb)
+    found: Any = get_command(app)
+    for word in verb.split():
+        found = found.get_command(None, word)
+    return found
 
 
 def run(*words: str) -> Any:
@@ -144,13 +147,11 @@ SHORTS = {
 """Short forms with more than one meaning, and why."""
 KINDS_OF_VALUES = {
     "--against": "dedupe compares with documents, decontaminate with benchmarks",
-    "--by": "dedupe compares units of texts, neardedupe sets of words or characters",
-    "--check": "report checks the datasets or not, lengths compares a number of samples",
     "--document": "decode shows several, trace asks for one",
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
     "--fields": "decontaminate names the parts of a question, prepare those of a sample",
     "--id": "import names a column, the others a field of a document or 'auto'",
-    "--keep": "neardedupe chooses which copy stays, filter names a file of rules",
+    "--keep": "dedupe --near chooses which copy stays, filter names a file of rules",
     "--key": "dedupe names the path of a field, trace the key of a sample",
     "--name": "serve names hosts, the others the attributes that they write",
     "--order": "merge has no order of Modalities",
@@ -159,7 +160,7 @@ KINDS_OF_VALUES = {
     "--text": "import names a column, tokenize the path of a field",
     "--to": "tokenize writes several formats at once",
     "--token-size": "what each format can have",
-    "--tokenizer": "serve and report show several datasets",
+    "--tokenizer": "serve shows several datasets",
     "--workers": "bench compares several numbers",
 }
 """Options with more than one kind of value, and why."""
@@ -236,7 +237,7 @@ def test_every_door_takes_the_same_special_values(tmp_path: Path) -> None:
     every = len(fm.open(root))
     assert len(fm.open(root, split="*")) == every > len(fm.open(root, split="train"))
     assert len(fm.Recipe.parse({"source": {"path": str(root), "split": "*"}, "epochs": 1}).plan()) == every
-    shown = run("preview", str(root), "--split", "*", "--json")
+    shown = run("show", str(root), "--split", "*", "--json")
     assert shown.exit_code == 0, shown.output
 
     def first(plan: fm.Plan) -> list[list[int]]:

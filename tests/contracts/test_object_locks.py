@@ -173,10 +173,14 @@ def test_local_places_need_none(tmp_path):
 def verbs(bucket: str, source: Path) -> list[tuple[str, str, list[str]]]:
     """Verbs that write more than one object: the folder that each writes to, or the file in it."""
     return [
-        (f"{bucket}/reshard", "", ["reshard", f"{source}/tars", f"{bucket}/reshard", "--max-shard-samples", "3"]),
+        (
+            f"{bucket}/reshard",
+            "",
+            ["edit", "reshard", f"{source}/tars", f"{bucket}/reshard", "--max-shard-samples", "3"],
+        ),
         (f"{bucket}/wds", "", ["convert", f"{source}/x.jsonl", f"{bucket}/wds", "--to", "wds"]),
         (bucket, "c.jsonl", ["convert", f"{source}/tars", f"{bucket}/c.jsonl", "--to", "jsonl"]),
-        (bucket, "m.jsonl", ["merge", f"{source}/x.jsonl", f"{source}/x.jsonl", f"{bucket}/m.jsonl"]),
+        (bucket, "m.jsonl", ["tokens", "merge", f"{source}/x.jsonl", f"{source}/x.jsonl", f"{bucket}/m.jsonl"]),
     ]
 
 

@@ -42,7 +42,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "decontaminate": lambda root: fm.documents.decontaminate(
         root / "documents", against=[root / "documents"], progress=False
     ),
-    "neardedupe": lambda root: fm.neardedupe(root / "documents", progress=False),
+    "neardedupe": lambda root: fm.dedupe(root / "documents", near=True, progress=False),
     "open": lambda root: fm.open(root / "tars"),
     "open_store": lambda root: fm.open_store(root),
     "prepare": lambda root: fm.prepare(root / "rows.jsonl", progress=False),

@@ -121,7 +121,7 @@ def test_a_pipeline(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not unfinished_work(folders[1])
 
 
-@pytest.mark.parametrize("words", [["stat", "documents", "--json"], ["check", "tars", "--json"]])
+@pytest.mark.parametrize("words", [["documents", "stat", "documents", "--json"], ["check", "tars", "--json"]])
 def test_reports_are_the_same_on_ray(
     words: list[str],
     engine: Any,
@@ -402,7 +402,7 @@ def test_copies_of_inputs_are_removed_from_all_nodes(
 ) -> None:
     """The inputs are in a bucket, and outputs and unfinished work in a folder."""
     upload(inputs / "ids", f"{s3_bucket}/ids")
-    words = ["shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][2:]]
+    words = ["tokens", "shuffle", f"{s3_bucket}/ids", *VERBS["shuffle"][3:]]
     finish([*words, "--engine", "ray", "--address", cluster.address], tmp_path)
     # A lineage names inputs of another store by their URLs.
     found = {name: data for name, data in outputs(tmp_path).items() if not name.endswith(".feedmill.lineage")}
@@ -427,7 +427,7 @@ def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeyp
     stages, original = list[str](), engine.run
     monkeypatch.setattr(engine, "run", lambda stage: stages.append(stage.name) or original(stage))
     monkeypatch.chdir(folders[1])
-    report = fm.neardedupe(["documents"], ngram=3, threshold=0.6, progress=False)
+    report = fm.dedupe(["documents"], near=True, ngram=3, threshold=0.6, progress=False)
     assert (report.clusters, report.duplicates) == (1, 1_999) and stages.count("connecting") > 10
     assert outputs(folders[1]) == outputs(folders[0])
     assert not unfinished_work(folders[1])
@@ -453,7 +453,7 @@ def test_near_duplicates_of_any_shape_are_those_of_brute_force(
         monkeypatch.chdir(folder)
         with contextlib.nullcontext() if name == "ray" else without_engine():
             for documents in runs:
-                near = partial(fm.neardedupe, documents, bands=150, rows=1, signatures="s", progress=False)
+                near = partial(fm.dedupe, documents, near=True, bands=150, rows=1, signatures="s", progress=False)
                 if name == "parts":
                     for part in (2, 3, 1) * 8:
                         with contextlib.suppress(StageUnfinished), PartEngine(part, 3):

@@ -47,8 +47,8 @@ def commands() -> Iterator[str]:
     for name, verb in cli.VERBS.items():
         if verb.example:
             yield name
-        elif name == "dolma":
-            yield from (f"dolma {command}" for command in dolma.COMMANDS)
+        elif name == "compat dolma":
+            yield from (f"compat dolma {command}" for command in dolma.COMMANDS)
         else:
             group = get_command(importlib.import_module(verb.module).app)
             yield from (f"{name} {command}" for command in below(group))
@@ -81,7 +81,7 @@ def is_within(words: list[str], row: list[str]) -> bool:
     return words[0] == row[0] and all(word in rest for word in words)
 
 
-@pytest.mark.parametrize("words", ["delete {out}/tars tars003 --yes", "add-parts {out}/tars {src}/more"])
+@pytest.mark.parametrize("words", ["edit delete {out}/tars tars003 --yes", "edit add-parts {out}/tars {src}/more"])
 def test_what_changes_shards_in_place_is_refused(
     words: str, source: Path, s3_bucket: str, cache: Path, tmp_path: Path
 ) -> None:

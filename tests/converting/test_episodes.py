@@ -121,7 +121,7 @@ def test_an_unfinished_dataset_is_finished_and_a_finished_one_is_not_replaced(ro
 
 
 def windows(root: Path, *more: str) -> list[str]:
-    return ["vla", "windows", str(root), "-o", "w", "--shard-samples", "5", "--workers", "1", *more]
+    return ["compat", "vla", "windows", str(root), "-o", "w", "--shard-samples", "5", "--workers", "1", *more]
 
 
 @moments(4, (0, 2, 4, 7, 10, 13), least=4)

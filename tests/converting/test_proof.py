@@ -197,9 +197,9 @@ def test_what_info_shows(tmp_path: Path) -> None:
     from feedmill.cli.app import app
 
     convert(sample_set(tmp_path / "source"), tmp_path / "d", "parquet")
-    shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")]).output
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "d")]).output
     assert "90 samples, each equal to the source's" in shown
-    data = json.loads(CliRunner().invoke(app, ["info", str(tmp_path / "d"), "--json"]).output)
+    data = json.loads(CliRunner().invoke(app, ["show", str(tmp_path / "d"), "--json"]).output)
     assert data["conversion"]["source_format"] == "energon" and data["conversion"]["verified"] is True
 
 

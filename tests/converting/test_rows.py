@@ -211,7 +211,7 @@ def test_splits_of_lines_are_lost_only_with_a_word(tmp_path: Path, parts: str) -
     skipped = convert(source, tmp_path / "e.jsonl", "jsonl", on_error="skip")
     tree = convert(source.parent, tmp_path / "f", "jsonl")
     assert all("splits of 'a.jsonl'" in report.plan.losses[0].what for report in (skipped, tree))
-    with pytest.raises(ConfigError, match=r"if invalid lines are skipped.* 'feedmill repair' first"):
+    with pytest.raises(ConfigError, match=r"if invalid lines are skipped.* 'feedmill edit repair' first"):
         convert(source, tmp_path / "g.jsonl", "jsonl", on_error="skip", split="train")
 
 

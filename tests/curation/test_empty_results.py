@@ -11,7 +11,6 @@ from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, EmptyResult, NotFound
@@ -22,7 +21,7 @@ from helpers.kills import command
 VERBS = {
     "tag": lambda d, **more: tag(d, ["char_length_v1"], name="n", progress=False, **more),
     "dedupe": lambda d, **more: dedupe(d, name="n", keep_empty=True, workers=1, **more),
-    "neardedupe": lambda d, **more: neardedupe(d, name="n", workers=1, progress=False, **more),
+    "neardedupe": lambda d, **more: dedupe(d, near=True, name="n", workers=1, progress=False, **more),
     "stat": lambda d, **more: stat(d, workers=1, progress=False, **more),
 }
 
@@ -83,8 +82,8 @@ def test_a_mix_of_a_pattern_that_matches_nothing() -> None:
     [
         ["tag", "e/documents", "-t", "char_length_v1", "--name", "n"],
         ["dedupe", "e/documents"],
-        ["neardedupe", "e/documents"],
-        ["stat", "e/documents"],
+        ["dedupe", "--near", "e/documents"],
+        ["documents", "stat", "e/documents"],
         ["filter", "mix.json"],
     ],
 )

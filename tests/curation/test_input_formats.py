@@ -17,7 +17,6 @@ from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.documents.rows import large_integers
@@ -28,7 +27,7 @@ ROW = b'{"id": "a", "text": "b"}\n'
 FILES = {
     "x.rows": (b"PAR1\x15\x04" + bytes(40), r"Parquet.*\.parquet"),
     "x_xz": (lzma.compress(ROW), r"data compressed by xz.*\.xz"),
-    "x_warc": (b"WARC/1.0\r\n\r\n", r"a web archive.*feedmill extract"),
+    "x_warc": (b"WARC/1.0\r\n\r\n", r"a web archive.*feedmill documents extract"),
     "x_bz2": (bz2.compress(ROW), r"data compressed by bzip2.*\.bz2"),
     "x.jsonl": (gzip.compress(ROW), r"data compressed by gzip.*\.gz"),
     "note": (b"It was a dark night.\nIt rained.\n", "plain text.*'id' and 'text'"),
@@ -64,7 +63,7 @@ def by_mix(**more: Any) -> MixReport:
 VERBS: dict[str, Callable[[], object]] = {
     "tag": by_tag,
     "dedupe": by_dedupe,
-    "neardedupe": lambda: neardedupe(["d/documents"], name="n", workers=1, progress=False),
+    "neardedupe": lambda: dedupe(["d/documents"], near=True, name="n", workers=1, progress=False),
     "mix": by_mix,
     "stat": lambda: stat(["d/documents"], workers=1, progress=False),
 }

@@ -19,7 +19,6 @@ from feedmill.curation import blocks
 from feedmill.curation.dedupe import segments
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.near import parallel, sketch
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.options import By
 from feedmill.errors import DataError
 from helpers import warm
@@ -55,7 +54,7 @@ def exact(folder: Path, workers: int, unit: By) -> None:
 
 
 def near(folder: Path, workers: int) -> None:
-    neardedupe([f"{folder}/documents"], name="n", threshold=0.7, workers=workers, progress=False)
+    dedupe([f"{folder}/documents"], near=True, name="n", threshold=0.7, workers=workers, progress=False)
 
 
 VERBS: dict[str, Callable[[Path, int], None]] = {
@@ -113,7 +112,7 @@ def test_an_invalid_row_is_named_with_its_line(
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("words", [("dedupe", "--by", "paragraphs"), ("neardedupe",)], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [("dedupe", "--by", "paragraphs"), ("dedupe", "--near")], ids=lambda words: words[0])
 def test_killed_at_any_moment(words: tuple[str, ...], times: int, tmp_path: Path) -> None:
     """``kill -9`` while several processes share the file, and the same command again."""
 

@@ -14,7 +14,6 @@ from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
@@ -49,7 +48,7 @@ def by_bloom() -> None:
 
 
 def by_neardedupe() -> None:
-    neardedupe(["d/documents"], name=NAME, workers=1, progress=False)
+    dedupe(["d/documents"], near=True, name=NAME, workers=1, progress=False)
 
 
 MAKERS = {"tag": by_tag, "dedupe": by_dedupe, "a Bloom filter": by_bloom, "neardedupe": by_neardedupe}

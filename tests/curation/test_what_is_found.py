@@ -88,7 +88,7 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "paragraphs": lambda d: fm.dedupe(d, "paragraphs", name="found", progress=False, workers=1),
     "ngrams": lambda d: fm.dedupe(d, "ngrams", name="found", progress=False, workers=1),
     "substrings": lambda d: fm.dedupe(d, "substrings", name="found", progress=False, workers=1),
-    "neardedupe": lambda d: fm.neardedupe(d, name="found", progress=False, workers=1),
+    "dedupe --near": lambda d: fm.dedupe(d, near=True, name="found", progress=False, workers=1),
 }
 
 
@@ -131,7 +131,7 @@ def test_the_table_of_neardedupe(tmp_path: Path) -> None:
     for threshold in (0.8, 0.5):
         folder = tmp_path / f"{threshold}"
         write_documents(folder, [text for whole, copy, _ in pairs() for text in (whole, copy)])
-        fm.neardedupe(f"{folder}/documents", threshold=threshold, progress=False, workers=1)
+        fm.dedupe(f"{folder}/documents", near=True, threshold=threshold, progress=False, workers=1)
         for attribute, row in zip(copies(folder, "dup_near"), rows, strict=True):
             row.append("yes" if attribute["attributes"]["dup_near"] else "no")
             if "similarity" in attribute:

@@ -52,24 +52,24 @@ ONE = ("--workers", "1")
 def writing() -> list[Case]:
     prepare = ("prepare", "d", "--split-ratio", "2,1,0", "--sample-type", "CrudeWebdataset", *ONE)
     lines = ("prepare", "x.jsonl", "--split-ratio", "2,1,0", "--sample-type", "CrudeWebdataset", *ONE)
-    media = ("prepare-media", "d", "--media-by-extension", *ONE)
-    delete = ("delete", "d", "--yes", "s00001", "s00005", "s00008", "s00009", "s00010", "s00011", *ONE)
+    media = ("edit", "prepare-media", "d", "--media-by-extension", *ONE)
+    delete = ("edit", "delete", "d", "--yes", "s00001", "s00005", "s00008", "s00009", "s00010", "s00011", *ONE)
     d = see(looks.samples, "d")
-    reshard = ("reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "3", *ONE)
+    reshard = ("edit", "reshard", "d", "e", "--max-shard-samples", "5", "--shuffle", "3", *ONE)
     return [
         Case("prepare tars", prepare, data.plain_tars, d, 50, each=True, differing=UUID),
         Case("prepare again", (*prepare, "--overwrite"), data.sample_set, d, 50, each=True, differing=UUID),
         Case("prepare jsonl", lines, data.json_lines, see(looks.splits, "x.jsonl"), 12, each=True),
         Case("prepare media", media, data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
-        Case("prepare media files", ("prepare-media", "media", *media[2:]), data.picture_files,
+        Case("prepare media files", ("edit", "prepare-media", "media", *media[3:]), data.picture_files,
              see(looks.media, "media"), 10, differing=UUID, plain=looks.without_time),
-        Case("repair tars", ("repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
-        Case("repair jsonl", ("repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
-        Case("append", ("append", "d", "more", "--max-shard-samples", "4", *ONE),
+        Case("repair tars", ("edit", "repair", "d", *ONE), data.cut_tars, d, 30, differing=UUID),
+        Case("repair jsonl", ("edit", "repair", "x.jsonl", *ONE), data.bad_lines, see(looks.rows, "x.jsonl")),
+        Case("append", ("edit", "append", "d", "more", "--max-shard-samples", "4", *ONE),
              data.both(data.sample_set, data.more), d, 60, each=True),
         Case("delete", delete, data.sample_set, d, 80),
-        Case("add-parts", ("add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80),
-        Case("add-parts into", ("add-parts", "d", "extra", "--into", "e", *ONE),
+        Case("add-parts", ("edit", "add-parts", "d", "extra", *ONE), data.both(data.sample_set, data.extra), d, 80),
+        Case("add-parts into", ("edit", "add-parts", "d", "extra", "--into", "e", *ONE),
              data.both(data.sample_set, data.extra), see(looks.samples, "e"), 50),
         Case("reshard", reshard, data.sample_set, see(looks.samples, "e"), 60),
         Case("reshard over", (*reshard, "--overwrite"),
@@ -118,12 +118,12 @@ def tokenizing() -> list[Case]:
         look = facts.pop("look", see(looks.tokens, *(f"out/{one}" for one in made.split())))
         return Case(facts.pop("name", f"tokenize {to}"), words, facts.pop("make", data.texts), look, **facts)
 
-    packing = ("modalities", "data", "pack_encoded_data", "c.yaml")
-    chats = ("modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "c.yaml")
-    nanotron = ("nanotron", "preprocess_data", "--tokenizer-name-or-path", str(data.TOKENIZER), "--output-folder",
-                "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl", "--dataset",
-                "texts")  # fmt: skip
-    dolma = ("dolma", "tokens", "--documents", "texts/*.jsonl", "--destination", "out", "--processes", "1",
+    packing = ("compat", "modalities", "data", "pack_encoded_data", "c.yaml")
+    chats = ("compat", "modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "c.yaml")
+    nanotron = ("compat", "nanotron", "preprocess_data", "--tokenizer-name-or-path", str(data.TOKENIZER),
+                "--output-folder", "out", "--n-tasks", "2", "--workers", "1", "--logging-dir", "logs", "jsonl",
+                "--dataset", "texts")  # fmt: skip
+    dolma = ("compat", "dolma", "tokens", "--documents", "texts/*.jsonl", "--destination", "out", "--processes", "1",
              "--tokenizer.name_or_path", str(data.TOKENIZER), "--tokenizer.eos_token_id", "2")  # fmt: skip
     return [
         case("pbin", "x.pbin"),
@@ -151,25 +151,26 @@ def rewriting() -> list[Case]:
 
     jsonl = data.both(data.json_lines, partial(data.json_lines, name="y.jsonl", count=9))
     return [
-        case("index jsonl", "index x.jsonl", "x.idx", data.json_lines, look=see(looks.files, "x.idx"), least=5),
-        case("index pbin", "index main_2b.pbin", "", data.packed, look=see(looks.files, "main_2b.pbin.feedmill.bounds"),
-             least=5),
-        case("merge pbin", "merge t/0.ds t/1.ds m.pbin", "m.pbin"),
-        case("merge ds", "merge t/0.ds t/1.ds m.ds", "m.ds", partial(data.token_files, loss=True)),
-        case("merge megatron", "merge t/0.ds t/1.ds m.bin", "m.bin"),
-        case("merge jsonl", "merge x.jsonl y.jsonl m.jsonl", "m.jsonl", jsonl, least=6),
-        case("merge datatrove", "merge t/0.ds t/1.ds m.ds --order datatrove --seed 3", "m.ds"),
-        case("shuffle", "shuffle t/0.ds t/1.ds s.pbin --seed 3", "s.pbin"),
-        case("shuffle parts", "shuffle t/0.ds t/1.ds s{part}.ds --seed 3 --max-tokens-per-file 1200",
+        case("index jsonl", "tokens index x.jsonl", "x.idx", data.json_lines, look=see(looks.files, "x.idx"), least=5),
+        case("index pbin", "tokens index main_2b.pbin", "", data.packed,
+             look=see(looks.files, "main_2b.pbin.feedmill.bounds"), least=5),
+        case("merge pbin", "tokens merge t/0.ds t/1.ds m.pbin", "m.pbin"),
+        case("merge ds", "tokens merge t/0.ds t/1.ds m.ds", "m.ds", partial(data.token_files, loss=True)),
+        case("merge megatron", "tokens merge t/0.ds t/1.ds m.bin", "m.bin"),
+        case("merge jsonl", "tokens merge x.jsonl y.jsonl m.jsonl", "m.jsonl", jsonl, least=6),
+        case("merge datatrove", "tokens merge t/0.ds t/1.ds m.ds --order datatrove --seed 3", "m.ds"),
+        case("shuffle", "tokens shuffle t/0.ds t/1.ds s.pbin --seed 3", "s.pbin"),
+        case("shuffle parts", "tokens shuffle t/0.ds t/1.ds s{part}.ds --seed 3 --max-tokens-per-file 1200",
              "s00000.ds s00001.ds", each=True),
-        case("shuffle jsonl", "shuffle x.jsonl y.jsonl m.jsonl --seed 3", "m.jsonl", jsonl, least=6),
-        case("split", "split t/0.ds t/1.ds s.{part}.pbin --ratio 8,2 --seed 3", "s.train.pbin s.val.pbin", each=True),
-        case("split jsonl", "split x.jsonl s.{part}.jsonl --chunks 2", "", data.json_lines, each=True,
+        case("shuffle jsonl", "tokens shuffle x.jsonl y.jsonl m.jsonl --seed 3", "m.jsonl", jsonl, least=6),
+        case("split", "tokens split t/0.ds t/1.ds s.{part}.pbin --ratio 8,2 --seed 3",
+             "s.train.pbin s.val.pbin", each=True),
+        case("split jsonl", "tokens split x.jsonl s.{part}.jsonl --chunks 2", "", data.json_lines, each=True,
              look=see(looks.files, "s.00000.jsonl", "s.00001.jsonl")),
         case("filter", "filter t/0.ds t/1.ds f.ds --min-length 9", "f.ds"),
         case("filter over", "filter t/0.ds t/1.ds f.pbin --min-length 9 --overwrite", "f.pbin",
              data.both(data.token_files, data.old_pbin)),
-        case("modalities chunk", "modalities data create_shuffled_dataset_chunk --input_file_list_path list.txt"
+        case("modalities chunk", "compat modalities data create_shuffled_dataset_chunk --input_file_list_path list.txt"
              " --input_data_root_path . --output_chunk_file_path c.pbin --chunk_id 0 --num_chunks 2 --global_seed 1",
              "c.pbin", data.packed),
     ]  # fmt: skip
@@ -180,7 +181,7 @@ def curating() -> list[Case]:
         seen = facts.pop("look", see(looks.lines, *made.split()))
         return Case(name, tuple(verb.split()), make, seen, each=True, **facts)
 
-    dolma = ("dolma dedupe --documents d/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
+    dolma = ("compat dolma dedupe --documents d/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
              " --dedupe.documents.key $.text --bloom_filter.file f.bin --bloom_filter.read_only=false"
              " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6"
              " --processes 1")  # fmt: skip
@@ -193,13 +194,14 @@ def curating() -> list[Case]:
         case("dedupe bloom", "dedupe d/documents --by paragraphs --bloom f.bin --items 1000 --workers 1",
              "d/attributes"),
         case("dolma dedupe", dolma, "d/attributes"),
-        case("decontaminate", "decontaminate d/documents --against d/documents --workers 1", "d/attributes"),
-        case("neardedupe", "neardedupe d/documents --threshold 0.7 --workers 1", "d/attributes", data.near_documents),
-        case("neardedupe kept", "neardedupe d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
+        case("decontaminate", "documents decontaminate d/documents --against d/documents --workers 1", "d/attributes"),
+        case("neardedupe", "dedupe --near d/documents --threshold 0.7 --workers 1", "d/attributes",
+             data.near_documents),
+        case("neardedupe kept", "dedupe --near d/documents --threshold 0.7 --signatures s --workers 1", "d/attributes",
              data.near_documents),
         case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
         case("mix by 2", "filter mix.yaml --workers 2", "mixed", data.attributes),
-        case("stat", "stat d/attributes/made --workers 1 --plot-to p.png", "", data.attributes,
+        case("stat", "documents stat d/attributes/made --workers 1 --plot-to p.png", "", data.attributes,
              look=see(looks.files, "p.png"),
              least=4),
     ]  # fmt: skip
@@ -207,17 +209,20 @@ def curating() -> list[Case]:
 
 def vla_and_energon() -> list[Case]:
     return [
-        Case("vla manifest", ("vla", "manifest", "r", "--name", "m.jsonl", *ONE), data.robotics,
+        Case("vla manifest", ("compat", "vla", "manifest", "r", "--name", "m.jsonl", *ONE), data.robotics,
              see(looks.files, "r/m.jsonl"), 5),
-        Case("vla stats", ("vla", "stats", "r", "--output", "s.json"), data.robotics, see(looks.files, "s.json"), 5),
-        Case("vla windows", ("vla", "windows", "robot", "--output", "w", "--shard-samples", "4", *ONE), data.robot,
+        Case("vla stats", ("compat", "vla", "stats", "r", "--output", "s.json"), data.robotics,
+             see(looks.files, "s.json"), 5),
+        Case("vla windows", ("compat", "vla", "windows", "robot", "--output", "w", "--shard-samples", "4", *ONE),
+             data.robot,
              see(looks.files, "w/manifest.jsonl", "w/stats.json", "w/preprocessing_config.yaml"), each=True),
-        Case("vla merge-stats", ("vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
+        Case("vla merge-stats", ("compat", "vla", "merge-stats", "r/stats.json", "r/stats.json", "--output", "s.json"),
              data.robotics, see(looks.files, "s.json"), 5),
-        Case("energon prepare", ("energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",
+        Case("energon prepare", ("compat", "energon", "prepare", "d", "--split-ratio", "2,1,0", "--sample-type",
              "CrudeWebdataset", "--non-interactive", *ONE), data.plain_tars, see(looks.samples, "d"), 50, each=True,
              differing=UUID),
-        Case("energon prepare-media", ("energon", "prepare-media", "d", "--media-metadata-by-extension", *ONE),
+        Case("energon prepare-media", ("compat", "energon", "prepare-media", "d",
+             "--media-metadata-by-extension", *ONE),
              data.pictures, see(looks.media, "d"), 10, plain=looks.without_time),
     ]  # fmt: skip
 

@@ -442,7 +442,7 @@ def test_a_value_that_python_does_not_have_is_named(name: str, nest: Callable[[A
 def test_info_shows_what_can_be_read(tmp_path: Path) -> None:
     path = arrow(pa.table({"c": stored([2**62], pa.timestamp("us")), "n": [1]}), tmp_path)
     assert fm.info(path).facts["first_sample"] == {"key": "0", "parts": {"c": None, "n": 1}}
-    assert "0 (c not readable, n 1 B)" in CliRunner().invoke(app, ["info", str(path)]).output
+    assert "0 (c not readable, n 1 B)" in CliRunner().invoke(app, ["show", str(path)]).output
 
 
 def test_an_unknown_time_zone_is_named(tmp_path: Path) -> None:

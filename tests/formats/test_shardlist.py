@@ -86,7 +86,7 @@ def test_commands_are_refused(url: str, tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(ConfigError) as error:
             open_dataset(asked)
         assert error.value.kind == "unsafe-name" and error.value.fix
-    shown = CliRunner().invoke(app, ["info", url])
+    shown = CliRunner().invoke(app, ["show", url])
     assert shown.exit_code == 1 and "Traceback" not in shown.output
     assert not list(tmp_path.iterdir())
 
@@ -135,13 +135,13 @@ def test_plain_and_compressed_tars_are_read_together_only_if_nothing_is_dropped(
         write_tar(tmp_path / f"d/x-{number}.tar", [(f"{number}.json", json.dumps({"n": number}).encode())])
     (tmp_path / f"d/x-1{end}").write_bytes(PACK[end]((tmp_path / "d/x-1.tar").read_bytes()))
     assert numbers(tmp_path / "d") == [0, 1]
-    shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "d")])
     assert f"x-1{end}: skipped, the tar of the same name is read" in shown.output
     (tmp_path / "d/x-1.tar").unlink()
     with pytest.raises(ConfigError, match=rf"1 plain tars, and compressed ones .* 1 file \(x-1{end}\)") as error:
         open_dataset(tmp_path / "d")
     assert error.value.kind == "mixed-formats" and "'FOLDER/*.tar'" in str(error.value.fix)
-    shown = CliRunner().invoke(app, ["info", str(tmp_path / "d")])
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "d")])
     assert shown.exit_code == 1 and "x-1" in shown.output and "Traceback" not in shown.output
     assert numbers(tmp_path / "d/*.tar") == [0] and numbers(str(tmp_path / "d/*") + end) == [1]
 
@@ -212,11 +212,11 @@ def test_compressed_tars_that_are_damaged_or_grow_without_end(tmp_path: Path) ->
 def test_check_and_preview_take_patterns(root: Path) -> None:
     url = str(root / "shards/shard_{000..002}.tar")
     assert "no problems found (9 samples in 3 shards" in CliRunner().invoke(app, ["check", url]).output
-    assert "s00004" in CliRunner().invoke(app, ["preview", url, "--start", "4", "-n", "1"]).output
+    assert "s00004" in CliRunner().invoke(app, ["show", url, "--start", "4", "-n", "1"]).output
     (root / "shards/shard_001.tar").write_bytes((root / "shards/shard_001.tar").read_bytes()[:700])
     checked = CliRunner().invoke(app, ["check", url])
     assert checked.exit_code == 1 and "shard_001.tar" in checked.output
-    repaired = CliRunner().invoke(app, ["repair", url])
+    repaired = CliRunner().invoke(app, ["edit", "repair", url])
     assert repaired.exit_code == 1 and "Repair the folder of its shards" in repaired.output
 
 

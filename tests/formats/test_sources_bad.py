@@ -37,7 +37,7 @@ def refused(url: Path, kind: str, *words: str) -> FeedmillError:
     assert error.kind == kind and error.file and error.fix, error
     for word in words:
         assert word in str(error), (word, str(error))
-    shown = CliRunner().invoke(app, ["info", str(url)])
+    shown = CliRunner().invoke(app, ["show", str(url)])
     assert shown.exit_code != 0 and "Traceback" not in shown.output
     return error
 
@@ -341,7 +341,7 @@ def test_unfinished_downloads_are_left_out_and_said(tmp_path: Path, kind: str) -
     dataset = open_dataset(tmp_path)
     assert len(dataset) == 9
     assert dataset.describe()["remarks"] == ["00002: skipped, its download is incomplete"]
-    assert "skipped" in CliRunner().invoke(app, ["info", str(tmp_path)]).output
+    assert "skipped" in CliRunner().invoke(app, ["show", str(tmp_path)]).output
     checked = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert checked.exit_code == 0 and "skipped" in checked.output
 

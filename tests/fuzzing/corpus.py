@@ -427,7 +427,7 @@ def killed_append(folder: Path) -> None:
     (folder / "ds").mkdir()
     prepared(folder / "ds")
     (folder / "more.jsonl").write_text('{"__key__": "z1", "txt": "a"}\n{"__key__": "z2", "txt": "b"}\n')
-    words = ["append", str(folder / "ds"), str(folder / "more.jsonl"), "--workers", "1"]
+    words = ["edit", "append", str(folder / "ds"), str(folder / "more.jsonl"), "--workers", "1"]
     _killed(3, lambda: CliRunner().invoke(app, words))
 
 

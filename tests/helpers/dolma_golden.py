@@ -31,9 +31,9 @@ def inputs(folder: Path, *names: str) -> Path:
 
 
 def dolma(folder: Path, *words: object, monkeypatch: pytest.MonkeyPatch) -> Result:
-    """Run ``feedmill dolma WORDS`` in a folder."""
+    """Run ``feedmill compat dolma WORDS`` in a folder."""
     monkeypatch.chdir(folder)
-    return CliRunner().invoke(app, ["dolma", *map(str, words)])
+    return CliRunner().invoke(app, ["compat", "dolma", *map(str, words)])
 
 
 def plain(path: Path) -> bytes:

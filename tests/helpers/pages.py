@@ -8,9 +8,9 @@ What a block's language means:
     yaml      is parsed; where its first line is ``# NAME.yaml`` it is saved under that name
     text      is only shown: layouts, and what cannot run here
 
-Printed text is compared loosely: ``...`` stands for anything, and white space and lines of progress do not count. A
-command has to succeed, unless what it prints has a line ``error: ...`` or ``found: ...``, or the next command is
-``echo $?``. Questions are answered with ``console answers="8,1,1|y"``.
+Printed text is compared loosely: ``...`` stands for anything, and white space, lines of progress and ``next: ...`` do
+not count. A command has to succeed, unless what it prints has a line ``error: ...`` or ``found: ...``, or the next
+command is ``echo $?``. Questions are answered with ``console answers="8,1,1|y"``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ TOOLS = ("ls", "cat", "cp", "rm", "mv", "mkdir", "truncate", "printf")
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.M | re.S)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _LIFE = re.compile(r"^[a-z ]+: (?:.* \(\d+%\).*|.* in [\dhmins ]+)\n", re.M)  # what a busy machine prints
+_NEXT = re.compile(r"^next: feedmill .*\n", re.M)
 _FAILS = re.compile(r"^(error|found): ", re.M)
 
 
@@ -136,7 +137,7 @@ class Session:
             if done.exception is not None and not isinstance(done.exception, SystemExit):
                 raise done.exception
             self.status = done.exit_code
-            return _LIFE.sub("", done.output)
+            return _NEXT.sub("", _LIFE.sub("", done.output))
         assert words[0] in TOOLS, f"{words[0]} is not a command that pages may use"
         ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
         self.status = ran.returncode

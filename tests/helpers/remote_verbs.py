@@ -78,7 +78,7 @@ _SAMPLES = {
     "import": Verb("import {src}/photos {out}/set --max-shard-samples 3 --workers 1"),
     "import documents": Verb("import {src}/notes {src}/table.csv {out}/docs --compression gz --workers 1"),
     "import episodes": Verb("import {src}/robot {out}/set --max-shard-samples 1 --workers 1"),
-    "reshard": Verb("reshard {src}/tars {out}/wds --max-shard-samples 7"),
+    "reshard": Verb("edit reshard {src}/tars {out}/wds --max-shard-samples 7"),
     "webdataset": Verb("convert {src}/tars {out}/wds --to webdataset"),
     "wds": Verb("convert {src}/x.jsonl {out}/wds --to wds"),
     "wids": Verb("convert {src}/tars {out}/wds --to wds --wids --allow-loss"),
@@ -90,28 +90,30 @@ _SAMPLES = {
     "lerobot": Verb("convert {src}/robot {out}/mds --to mds"),
     "prepare": Verb("prepare {out}/plain --split-ratio 8,2,0", ("plain",)),
     "prepare jsonl": Verb("prepare {out}/x.jsonl --split-ratio 8,2,0", ("x.jsonl",)),
-    "prepare-media": Verb("prepare-media {out}/tars --media-by-extension", ("tars",)),
-    "prepare-media files": Verb("prepare-media {out}/photos --media-by-extension", ("photos",)),
-    "append": Verb("append {out}/tars {src}/more", ("tars",)),
-    "add-parts": Verb("add-parts {src}/tars {src}/parts --into {out}/joined"),
-    "repair": Verb("repair {out}/plain", ("plain",)),
-    "repair jsonl": Verb("repair {out}/bad.jsonl", ("bad.jsonl",)),
-    "report": Verb("report {src}/tars -o {out}/report.html"),
-    "preview": Verb("preview {out}/pictures --sheet {out}/sheet.png", ("pictures",)),
+    "prepare-media": Verb("edit prepare-media {out}/tars --media-by-extension", ("tars",)),
+    "prepare-media files": Verb("edit prepare-media {out}/photos --media-by-extension", ("photos",)),
+    "append": Verb("edit append {out}/tars {src}/more", ("tars",)),
+    "add-parts": Verb("edit add-parts {src}/tars {src}/parts --into {out}/joined"),
+    "repair": Verb("edit repair {out}/plain", ("plain",)),
+    "repair jsonl": Verb("edit repair {out}/bad.jsonl", ("bad.jsonl",)),
+    "report": Verb("serve {src}/tars --export {out}/report.html"),
+    "preview": Verb("show {out}/pictures --sheet {out}/sheet.png", ("pictures",)),
 }
 _DOCUMENTS = {
-    "extract": Verb(f"extract {{src}}/crawl -o {{out}}/web -t {TAGGER} --workers 1"),
+    "extract": Verb(f"documents extract {{src}}/crawl -o {{out}}/web -t {TAGGER} --workers 1"),
     "tag": Verb(f"tag {{out}}/documents -t {TAGGER} --name a --workers 1", ("documents",)),
     "tag elsewhere": Verb(f"tag {{src}}/documents -t {TAGGER} --name a --output {{out}}/attributes/a --workers 1"),
     "dedupe": Verb("dedupe {out}/documents", ("documents",)),
     "dedupe paragraphs": Verb("dedupe {out}/documents --by paragraphs --name p", ("documents",)),
     "dedupe substrings": Verb("dedupe {out}/documents --by substrings --length 20 --name s", ("documents",)),
-    "decontaminate": Verb("decontaminate {out}/documents --against {src}/documents --workers 1", ("documents",)),
-    "neardedupe": Verb("neardedupe {out}/documents", ("documents",)),
+    "decontaminate": Verb(
+        "documents decontaminate {out}/documents --against {src}/documents --workers 1", ("documents",)
+    ),
+    "neardedupe": Verb("dedupe --near {out}/documents", ("documents",)),
     "convert documents": Verb("convert {src}/documents {out}/d --to jsonl.zst"),
     "filter": Verb("filter {src}/x.jsonl {out}/f.jsonl --min-length 10"),
     "filter documents": Verb("filter {conf}/mix.yaml --workers 1", files={"{conf}/mix.yaml": _mix("{out}")}),
-    "stat": Verb("stat {out}/documents --plot-to {out}/plot.png --workers 1", ("documents",)),
+    "stat": Verb("documents stat {out}/documents --plot-to {out}/plot.png --workers 1", ("documents",)),
     "plan": Verb("plan {conf}/r.yaml --samples 100 --plot-to {out}/plan.png", ("x.jsonl",), {"{conf}/r.yaml": _RECIPE}),
     "run": Verb("run {out}/pipeline.yaml", ("x.jsonl",), {"{out}/pipeline.yaml": _PIPELINE}),
 }
@@ -119,18 +121,18 @@ _TOKENS = {
     "tokenize": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to pbin,megatron,ds,dolma"),
     "tokenize vla": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to vla-text --seq-len 32"),
     "tokenize numbered": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to ds --max-file-size {size}"),
-    "index": Verb("index {out}/x.jsonl", ("x.jsonl",)),
-    "index tokens": Verb("index {out}/t.pbin", ("t.pbin",)),
-    "merge": Verb("merge {src}/t.pbin {src}/t.pbin {out}/m.pbin"),
-    "merge jsonl": Verb("merge {src}/x.jsonl {src}/x.jsonl {out}/m.jsonl"),
-    "merge megatron": Verb("merge {src}/t.bin {src}/t.pbin {out}/m.bin"),
-    "merge numbered": Verb("merge {src}/t.ds {src}/t.ds {out}/m.ds --max-file-size {size}"),
-    "shuffle": Verb("shuffle {src}/t.ds {out}/s.ds --seed 1"),
-    "shuffle jsonl": Verb("shuffle {src}/x.jsonl {out}/s.jsonl --seed 1"),
-    "shuffle megatron": Verb("shuffle {src}/t.bin {out}/s.bin --seed 1"),
-    "shuffle numbered": Verb("shuffle {src}/t.pbin {out}/s.pbin --seed 1 --max-file-size {size}"),
-    "split": Verb("split {src}/x.jsonl {out}/x.{{part}}.jsonl --ratio 8,2 --seed 3"),
-    "split tokens": Verb("split {src}/t.pbin {out}/t.{{part}}.pbin --ratio 8,2 --seed 3"),
+    "index": Verb("tokens index {out}/x.jsonl", ("x.jsonl",)),
+    "index tokens": Verb("tokens index {out}/t.pbin", ("t.pbin",)),
+    "merge": Verb("tokens merge {src}/t.pbin {src}/t.pbin {out}/m.pbin"),
+    "merge jsonl": Verb("tokens merge {src}/x.jsonl {src}/x.jsonl {out}/m.jsonl"),
+    "merge megatron": Verb("tokens merge {src}/t.bin {src}/t.pbin {out}/m.bin"),
+    "merge numbered": Verb("tokens merge {src}/t.ds {src}/t.ds {out}/m.ds --max-file-size {size}"),
+    "shuffle": Verb("tokens shuffle {src}/t.ds {out}/s.ds --seed 1"),
+    "shuffle jsonl": Verb("tokens shuffle {src}/x.jsonl {out}/s.jsonl --seed 1"),
+    "shuffle megatron": Verb("tokens shuffle {src}/t.bin {out}/s.bin --seed 1"),
+    "shuffle numbered": Verb("tokens shuffle {src}/t.pbin {out}/s.pbin --seed 1 --max-file-size {size}"),
+    "split": Verb("tokens split {src}/x.jsonl {out}/x.{{part}}.jsonl --ratio 8,2 --seed 3"),
+    "split tokens": Verb("tokens split {src}/t.pbin {out}/t.{{part}}.pbin --ratio 8,2 --seed 3"),
     "filter tokens": Verb("filter {src}/t.pbin {out}/f.pbin --min-length 10"),
     "convert levanter": Verb("convert {src}/levanter {out}/c --to pbin --allow-loss"),
     "convert ds": Verb("convert {src}/t.pbin {out}/c --to ds"),
@@ -140,85 +142,98 @@ _TOKENS = {
 }
 OTHERS: dict[str, Verb] = {
     "dolma tag": Verb(
-        f"dolma tag --documents {{out}}/documents/* --taggers {TAGGER} --experiment a --processes 1", ("documents",)
+        f"compat dolma tag --documents {{out}}/documents/* --taggers {TAGGER} --experiment a --processes 1",
+        ("documents",),
     ),
     "dolma dedupe": Verb(
-        "dolma dedupe --documents {out}/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
+        "compat dolma dedupe --documents {out}/documents/* --dedupe.name x --dedupe.documents.attribute_name x"
         " --dedupe.documents.key $.text --bloom_filter.file {conf}/f.bin --bloom_filter.read_only=false"
         " --bloom_filter.estimated_doc_count 1000 --bloom_filter.desired_false_positive_rate 1e-6 --processes 1",
         ("documents",),
     ),
-    "dolma mix": Verb("dolma -c {conf}/mix.yaml mix --processes 1", files={"{conf}/mix.yaml": _mix("{out}")}),
+    "dolma mix": Verb("compat dolma -c {conf}/mix.yaml mix --processes 1", files={"{conf}/mix.yaml": _mix("{out}")}),
     "dolma warc": Verb(
-        "dolma warc --documents {src}/crawl/* --destination {out}/pages --source_name web --processes 1"
+        "compat dolma warc --documents {src}/crawl/* --destination {out}/pages --source_name web --processes 1"
     ),
-    "dolma stat": Verb("dolma stat --attributes {src}/attributes/quality/* --report {out}/report --processes 1"),
+    "dolma stat": Verb("compat dolma stat --attributes {src}/attributes/quality/* --report {out}/report --processes 1"),
     "dolma tokens": Verb(
-        "dolma tokens --documents {src}/documents/*.gz --destination {out}/tokens --tokenizer.name_or_path {tok}"
+        "compat dolma tokens --documents {src}/documents/*.gz --destination {out}/tokens --tokenizer.name_or_path {tok}"
         " --tokenizer.eos_token_id 0 --dtype uint16"
     ),
-    "dolma reshard": Verb("dolma -c {conf}/r.yaml reshard", files={"{conf}/r.yaml": _RESHARD}),
+    "dolma reshard": Verb("compat dolma -c {conf}/r.yaml reshard", files={"{conf}/r.yaml": _RESHARD}),
     "energon prepare": Verb(
-        "energon prepare {out}/plain --non-interactive --split-ratio 8,2,0 --sample-type CrudeWebdataset", ("plain",)
+        "compat energon prepare {out}/plain --non-interactive --split-ratio 8,2,0 --sample-type CrudeWebdataset",
+        ("plain",),
     ),
-    "energon prepare-media": Verb("energon prepare-media {out}/photos --media-by-extension", ("photos",)),
+    "energon prepare-media": Verb("compat energon prepare-media {out}/photos --media-by-extension", ("photos",)),
     "megatron preprocess_data": Verb(
-        "megatron preprocess_data --input {src}/x.jsonl --output-prefix {out}/m --json-keys text --workers 1"
+        "compat megatron preprocess_data --input {src}/x.jsonl --output-prefix {out}/m --json-keys text --workers 1"
         " --tokenizer-type HuggingFaceTokenizer --tokenizer-model {tok}"
     ),
-    "megatron merge_datasets": Verb("megatron merge_datasets --input {src}/pairs --output-prefix {out}/m"),
-    "modalities create_raw_index": Verb("modalities data create_raw_index {src}/x.jsonl --index_path {out}/x.idx"),
-    "modalities pack_encoded_data": Verb(
-        "modalities data pack_encoded_data {conf}/p.yaml", files={"{conf}/p.yaml": _PACK}
+    "megatron merge_datasets": Verb("compat megatron merge_datasets --input {src}/pairs --output-prefix {out}/m"),
+    "modalities create_raw_index": Verb(
+        "compat modalities data create_raw_index {src}/x.jsonl --index_path {out}/x.idx"
     ),
-    "modalities merge_packed_data": Verb("modalities data merge_packed_data {src}/t.pbin {src}/u.pbin {out}/m.pbin"),
+    "modalities pack_encoded_data": Verb(
+        "compat modalities data pack_encoded_data {conf}/p.yaml", files={"{conf}/p.yaml": _PACK}
+    ),
+    "modalities merge_packed_data": Verb(
+        "compat modalities data merge_packed_data {src}/t.pbin {src}/u.pbin {out}/m.pbin"
+    ),
     "modalities shuffle_tokenized_data": Verb(
-        "modalities data shuffle_tokenized_data --input_data_path {src}/t.pbin --output_data_path {out}/s.pbin --seed 1"
+        "compat modalities data shuffle_tokenized_data --input_data_path {src}/t.pbin --output_data_path {out}/s.pbin"
+        " --seed 1"
     ),
     "modalities shuffle_jsonl_data": Verb(
-        "modalities data shuffle_jsonl_data --input_data_path {src}/x.jsonl --output_data_path {out}/s.jsonl --seed 1"
+        "compat modalities data shuffle_jsonl_data --input_data_path {src}/x.jsonl --output_data_path {out}/s.jsonl"
+        " --seed 1"
     ),
     "modalities create_shuffled_dataset_chunk": Verb(
-        "modalities data create_shuffled_dataset_chunk --input_file_list_path {conf}/list --input_data_root_path {src}"
-        " --output_chunk_file_path {out}/c.pbin --chunk_id 0 --num_chunks 2 --global_seed 1",
+        "compat modalities data create_shuffled_dataset_chunk --input_file_list_path {conf}/list"
+        " --input_data_root_path {src} --output_chunk_file_path {out}/c.pbin"
+        " --chunk_id 0 --num_chunks 2 --global_seed 1",
         files={"{conf}/list": "t.pbin\nu.pbin\n"},
     ),
     "modalities create_shuffled_jsonl_chunk": Verb(
-        "modalities data create_shuffled_jsonl_chunk --input_file_list_path {conf}/list --input_data_root_path {src}"
-        " --output_chunk_file_path {out}/c.jsonl --chunk_id 0 --num_chunks 2 --global_seed 1",
+        "compat modalities data create_shuffled_jsonl_chunk --input_file_list_path {conf}/list"
+        " --input_data_root_path {src} --output_chunk_file_path {out}/c.jsonl"
+        " --chunk_id 0 --num_chunks 2 --global_seed 1",
         files={"{conf}/list": "x.jsonl\n"},
     ),
     "nanotron preprocess_data": Verb(
-        "nanotron preprocess_data --tokenizer-name-or-path {tok} --output-folder {out}/n --n-tasks 2 --workers 1"
+        "compat nanotron preprocess_data --tokenizer-name-or-path {tok} --output-folder {out}/n --n-tasks 2 --workers 1"
         " --logging-dir {conf}/logs jsonl --dataset {src}/rows"
     ),
-    "vla manifest": Verb("vla manifest {out}/robotics --name m.jsonl", ("robotics",)),
-    "vla stats": Verb("vla stats {src}/robotics --output {out}/stats.json"),
+    "vla manifest": Verb("compat vla manifest {out}/robotics --name m.jsonl", ("robotics",)),
+    "vla stats": Verb("compat vla stats {src}/robotics --output {out}/stats.json"),
     "vla merge-stats": Verb(
-        "vla merge-stats {src}/robotics/stats.json {src}/robotics/stats.json --output {out}/s.json"
+        "compat vla merge-stats {src}/robotics/stats.json {src}/robotics/stats.json --output {out}/s.json"
     ),
-    "vla windows": Verb("vla windows {src}/robot -o {out}/w --shard-samples 4 --workers 1"),
+    "vla windows": Verb("compat vla windows {src}/robot -o {out}/w --shard-samples 4 --workers 1"),
 }
 """Commands of other tools."""
 VERBS: dict[str, Verb] = {**_SAMPLES, **_DOCUMENTS, **_TOKENS, **OTHERS}
 """By name."""
-_READS = "info check mount decode numbers trace bench serve", "info lint preview mount", "list", "plan"
+_READS = {
+    "": "check trace bench",
+    "edit": "mount",
+    "tokens": "decode numbers",
+    "compat energon": "info lint preview mount",
+    "compat dolma": "list",
+    "compat vla": "plan",
+}
 ELSEWHERE: dict[str, str] = {
-    **{
-        f"{tool} {verb}".strip(): "only reads"
-        for tool, verbs in zip(("", "energon", "dolma", "vla"), _READS, strict=True)
-        for verb in verbs.split()
-    },
+    **{f"{group} {verb}".strip(): "only reads" for group, verbs in _READS.items() for verb in verbs.split()},
     "demo": "writes sample data to a folder of this machine",
-    "forget": "writes its report to a folder of this machine; refuses a URL",
+    "documents forget": "writes its report to a folder of this machine; refuses a URL",
     "cache": "fills the cache of this machine",
-    "lengths": "fills the cache of this machine",
-    "delete": "is refused in an object store",
-    "energon checkpoint info": "only reads",
-    "energon checkpoint redist": "writes files of torch.save to a folder of this machine",
-    "megatron recipe": "needs the arguments of a run; writes one small file",
-    "modalities data prepare_instruction_tuning_data": "names its folder by the hash of a configuration with the place",
-    "nanotron preprocess_data hf": "writes as 'nanotron preprocess_data jsonl' does",
+    "tokens lengths": "fills the cache of this machine",
+    "edit delete": "is refused in an object store",
+    "compat energon checkpoint info": "only reads",
+    "compat energon checkpoint redist": "writes files of torch.save to a folder of this machine",
+    "compat megatron recipe": "needs the arguments of a run; writes one small file",
+    "compat modalities data prepare_instruction_tuning_data": "names its folder by a hash with the place in it",
+    "compat nanotron preprocess_data hf": "writes as 'nanotron preprocess_data jsonl' does",
 }
 """Verbs without a row, and why."""
 

@@ -78,5 +78,5 @@ def make_documents(root: Path, count: int = 120) -> Path:
     documents = str(root / "documents")
     fm.tag(documents, ["char_length_v1", "pii_regex_v2"], name="q", progress=False)
     fm.dedupe(documents, name="dup", progress=False)
-    fm.neardedupe([documents], name="dup_near", progress=False)
+    fm.dedupe([documents], near=True, name="dup_near", progress=False)
     return root

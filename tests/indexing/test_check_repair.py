@@ -245,7 +245,7 @@ def test_lint_reads_every_sample(root: Path) -> None:
     broken = write_tar(root / "shards" / "shard_001.tar", [("bad.txt", b"ok"), ("bad.json", b"{not json")])
     assert broken.exists()
     prepare(str(root), progress=False)
-    result = CliRunner().invoke(app, ["energon", "lint", str(root)])
+    result = CliRunner().invoke(app, ["compat", "energon", "lint", str(root)])
     assert result.exit_code == 1
     assert "bad.json" in result.stdout
     assert "shard_001.tar" in result.stdout
@@ -359,7 +359,7 @@ def test_a_shard_to_index_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert caught.value.kind == "missing-shard"
 
 
-@pytest.mark.parametrize("name", ["vla", "vla/manifest.jsonl"])
+@pytest.mark.parametrize("name", ["compat", "vla", "vla/manifest.jsonl"])
 def test_vla_folders_are_repaired_shard_by_shard(tmp_path: Path, name: str) -> None:
     root = tmp_path / "vla"
     for number in range(2):
@@ -403,7 +403,7 @@ def test_byte_order_marks_are_named_and_removed_without_their_lines(tmp_path: Pa
     prepare(str(path), split_ratio="2,1,0", progress=False)
     splits = (tmp_path / "x.jsonl.split.yaml").read_bytes()
     path.write_bytes(mark + whole.replace(b'{"a": 3}', mark + b'{"a": 3}'))  # two marked files, joined
-    with pytest.raises(DataError, match=r"byte order mark.*'feedmill repair' to remove the mark"):
+    with pytest.raises(DataError, match=r"byte order mark.*'feedmill edit repair' to remove the mark"):
         prepare(str(path), progress=False)
     report = repair(str(path), progress=False)
     assert [(one.offset, one.bytes, one.why) for one in report.dropped] == [

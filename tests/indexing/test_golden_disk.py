@@ -1,4 +1,4 @@
-"""`feedmill energon prepare` writes what Energon writes: files byte for byte, the database as sets of rows."""
+"""`feedmill compat energon prepare` writes what Energon writes: files byte for byte, the database as sets of rows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def rows(path: Path) -> dict[str, list[Any]]:
 def test_written_files_equal_energons(name: str, tmp_path: Path) -> None:
     case, folder, options = CASES[name]
     root = bare_copy(case, folder, tmp_path / "ds", keep=("sample_loader.py",))
-    result = run("energon", "prepare", str(root), "--non-interactive", *options)
+    result = run("compat", "energon", "prepare", str(root), "--non-interactive", *options)
     assert result.exit_code == 0, result.output
     disk = expected(case)["disk"]
     prefix = f"{folder}/"
@@ -113,7 +113,7 @@ def test_tar_index_only_brings_old_layouts_up_to_date(layout: str, tmp_path: Pat
     shutil.copytree(GOLDEN / "legacy_layouts" / layout, root)
     before = {path.name: path.read_bytes() for path in root.glob("*.idx")}
     split = (root / ".nv-meta" / "split.yaml").read_bytes()
-    result = run("energon", "prepare", str(root), "--tar-index-only", "--non-interactive")
+    result = run("compat", "energon", "prepare", str(root), "--tar-index-only", "--non-interactive")
     assert result.exit_code == 0, result.output
     assert {path.name: path.read_bytes() for path in root.glob("*.idx")} == before
     assert (root / ".nv-meta" / "split.yaml").read_bytes() == split
@@ -125,14 +125,14 @@ def test_tar_index_only_brings_old_layouts_up_to_date(layout: str, tmp_path: Pat
 @pytest.mark.parametrize("name", ["plain", "no_last_newline", "blank_between", "unicode", "dots.v1"])
 def test_jsonl_index_equals_energons(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copy(GOLDEN / "jsonl_index" / f"{name}.jsonl", tmp_path))
-    assert run("energon", "prepare", str(path)).exit_code == 0
+    assert run("compat", "energon", "prepare", str(path)).exit_code == 0
     assert (tmp_path / f"{name}.jsonl.idx").read_bytes() == (GOLDEN / "jsonl_index" / f"{name}.jsonl.idx").read_bytes()
 
 
 @pytest.mark.parametrize("name", expected("jsonl_index")["rejected"])
 def test_jsonl_that_energon_refuses_is_refused(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copy(GOLDEN / "jsonl_index" / name, tmp_path))
-    result = run("energon", "prepare", str(path))
+    result = run("compat", "energon", "prepare", str(path))
     assert result.exit_code == 1
     assert name in result.stderr
     assert "Traceback" not in result.output

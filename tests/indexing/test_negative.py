@@ -22,7 +22,7 @@ REFUSED = {
     "dup_apart": ("split-samples", ["0.tar", "'k0'", "not adjacent", "--regroup"]),
     "empty_shard": ("no-samples", ["1.tar", "no sample", "--exclude", "--on-error skip"]),
     "only_skipped": ("no-samples", ["0.tar", "no sample"]),
-    "truncated_tar": ("truncated", ["0.tar", "'b.txt'", "at byte 2048", "found 440", "feedmill repair"]),
+    "truncated_tar": ("truncated", ["0.tar", "'b.txt'", "at byte 2048", "found 440", "feedmill edit repair"]),
     "tgz": ("compressed-shard", ["0.tgz", "compressed", "Decompress"]),
 }
 

@@ -64,7 +64,9 @@ def test_recipes_of_our_own_are_prepared_too(tmp_path: Path) -> None:
     assert len(list((root / "mix.yaml.cache").rglob("*.bin"))) == 2
 
 
-@pytest.mark.parametrize("verb", [["prepare"], ["energon", "prepare"], ["energon", "prepare", "--non-interactive"]])
+@pytest.mark.parametrize(
+    "verb", [["prepare"], ["compat", "energon", "prepare"], ["compat", "energon", "prepare", "--non-interactive"]]
+)
 def test_the_command_line(verb: list[str], tmp_path: Path) -> None:
     root = copy(META, tmp_path)
     result = CliRunner().invoke(app, [*verb, str(root / "join.yaml")])

@@ -73,7 +73,7 @@ def same(found: dict[str, list[Any]], golden: dict[str, list[Any]]) -> None:
         assert sorted(map(str, ours)) == sorted(map(str, rows)), table
 
 
-@pytest.mark.parametrize("verb", [["energon", "prepare-media"], ["prepare-media"]])
+@pytest.mark.parametrize("verb", [["compat", "energon", "prepare-media"], ["edit", "prepare-media"]])
 @pytest.mark.parametrize("option", ["--media-by-extension", "--media-metadata-by-extension"])
 def test_a_plain_folder_gets_energons_tables(tmp_path: Path, verb: list[str], option: str) -> None:
     root = tmp_path / "sounds"
@@ -150,9 +150,11 @@ def test_a_broken_file_is_reported_and_the_rest_is_stored(tmp_path: Path) -> Non
             (name, name, "bad-media") for name in ("a.jpg", "c.mp4", "e.png")
         ]
         assert [row[0] for row in read_tables(LocalStore(root)).rows] == ["b.jpg", "d.wav"]
-    done = CliRunner().invoke(app, ["prepare-media", str(root), "--media-by-extension"])
+    done = CliRunner().invoke(app, ["edit", "prepare-media", str(root), "--media-by-extension"])
     assert done.exit_code == 0 and done.stderr.count("broken: ") == 3 and "Traceback" not in done.output
-    plain = json.loads(CliRunner().invoke(app, ["prepare-media", str(root), "--media-by-extension", "--json"]).stdout)
+    plain = json.loads(
+        CliRunner().invoke(app, ["edit", "prepare-media", str(root), "--media-by-extension", "--json"]).stdout
+    )
     assert (plain["media"], [error["record"] for error in plain["broken"]]) == (2, ["a.jpg", "c.mp4", "e.png"])
 
 

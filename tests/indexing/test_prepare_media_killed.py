@@ -27,7 +27,7 @@ def rows(root: Path) -> list[tuple[str, ...]]:
 
 
 def test_killed_before_the_index_is_in_place(tmp_path: Path) -> None:
-    words = ["prepare-media", "media", "--media-by-extension"]
+    words = ["edit", "prepare-media", "media", "--media-by-extension"]
     make(tmp_path / "media")
     assert run_until_killed(0, words, tmp_path)
     assert not (tmp_path / "media/.nv-meta/index.sqlite").exists()

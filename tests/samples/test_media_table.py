@@ -127,7 +127,7 @@ def test_without_media_metadata_there_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_bytes([("one.txt", b"text")]))
     prepare(str(tmp_path), split_ratio=[1, 0, 0], progress=False)
     with pytest.raises(
-        fm.ConfigError, match=r"no media metadata.*Run 'feedmill prepare-media .* --media-by-extension'"
+        fm.ConfigError, match=r"no media metadata.*Run 'feedmill edit prepare-media .* --media-by-extension'"
     ):
         fm.open(str(tmp_path)).media_table()
     plain = tmp_path / "plain"

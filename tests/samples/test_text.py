@@ -42,6 +42,6 @@ def test_long_values_are_cut_and_say_so() -> None:
 
 def test_text_and_names_do_not_command_the_terminal(tmp_path: Path) -> None:
     write_tar(tmp_path / "d.tar", [("k\x1b[1m.txt", b"\x1b[2Jgone"), ("k\x1b[1m.json", b'"\xc2\x9b1m"')])
-    shown = CliRunner().invoke(app, ["preview", str(tmp_path / "d.tar")], color=True)
+    shown = CliRunner().invoke(app, ["show", str(tmp_path / "d.tar")], color=True)
     assert shown.exit_code == 0 and r"\x1b[2Jgone" in shown.output
     assert "\x1b[2J" not in shown.output and "\x1b[1m." not in shown.output and "\x9b" not in shown.output

@@ -158,9 +158,9 @@ def test_no_verb_replaces_or_waits_for_what_is_no_regular_file(tmp_path: Path, m
     for name in ("nul", "n.jsonl", "in.jsonl"):
         make(tmp_path / name)
     verbs = [
-        ["index", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/nul", "--overwrite"],
+        ["tokens", "index", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/nul", "--overwrite"],
         ["convert", f"{tmp_path}/a.jsonl", f"{tmp_path}/n.jsonl", "--to", "jsonl", "--overwrite"],
-        ["info", f"{tmp_path}/in.jsonl"],
+        ["show", f"{tmp_path}/in.jsonl"],
         ["prepare", f"{tmp_path}/in.jsonl"],
     ]
     for verb in verbs:

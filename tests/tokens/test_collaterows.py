@@ -192,15 +192,15 @@ def test_another_length_than_predicted(processor: Any, caplog: pytest.LogCapture
     assert (found.samples, found.shorter, found.longer, found.dropped, found.total) == (4, 1, 1, 1, 3)
     assert [record.message for record in caplog.records] == [
         "data: a: 39 tokens, predicted 45: its place is padded. Further samples that differ are counted only;"
-        " 'feedmill lengths --check' finds them."
+        " 'feedmill tokens lengths --check-samples' finds them."
     ]
     strict = collator(processor)
     with pytest.raises(DataError) as caught:
         strict([row_of([A, B, C, D], [45, 60, 30, 40], 180)])
     assert str(caught.value) == (
         "data 'c': the sample has 56 tokens with ImagesOnly, and its rule predicted 30: its row of 180 has room for 2"
-        " more. Compare the rule with 'feedmill lengths --check 1000', and use the same processor, template and options"
-        " for both; or plan with 'mismatch: drop' or more 'headroom'."
+        " more. Compare the rule with 'feedmill tokens lengths --check-samples 1000', and use the same processor,"
+        " template and options for both; or plan with 'mismatch: drop' or more 'headroom'."
     )
     assert strict.misses.samples == 0
 

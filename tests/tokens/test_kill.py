@@ -19,11 +19,11 @@ from feedmill.storage.staging import TEMPORARY_SUFFIX
 from helpers import warm
 
 JOBS = {
-    "merge": "merge a.pbin b.pbin a.pbin out/m.ds",
-    "shuffle": "shuffle a.pbin b.pbin out/s.pbin --seed 3",
-    "shuffle many": "shuffle a.pbin b.pbin out/s_{part}.ds --seed 3 --max-tokens-per-file 500000",
-    "merge many": "merge a.pbin b.pbin out/{part:3}_m.ds --order datatrove --seed 1 --max-tokens-per-file 400000",
-    "shuffle by several processes": "shuffle a.pbin b.pbin out/s.pbin --seed 3 --max-file-size 900kB --workers 2",
+    "merge": "tokens merge a.pbin b.pbin a.pbin out/m.ds",
+    "shuffle": "tokens shuffle a.pbin b.pbin out/s.pbin --seed 3",
+    "shuffle many": "tokens shuffle a.pbin b.pbin out/s_{part}.ds --seed 3 --max-tokens-per-file 500000",
+    "merge many": "tokens merge a.pbin b.pbin out/{part:3}_m.ds --order datatrove --seed 1 --max-tokens-per-file 4e5",
+    "shuffle by processes": "tokens shuffle a.pbin b.pbin out/s.pbin --seed 3 --max-file-size 900kB --workers 2",
 }
 
 

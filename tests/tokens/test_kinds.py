@@ -244,7 +244,7 @@ def test_tokenize_and_decode_with_a_pattern(tmp_path: Path) -> None:
     manifest = read_manifest(open_store(tmp_path), "a.pbin")
     assert manifest is not None and manifest.tokenizer is not None
     assert manifest.tokenizer.settings["applied"] == ["pattern given"]
-    shown = CliRunner().invoke(app, ["decode", str(tmp_path / "a.pbin")])
+    shown = CliRunner().invoke(app, ["tokens", "decode", str(tmp_path / "a.pbin")])
     assert shown.exit_code == 0 and "<|endoftext|> and 12345" in shown.output
 
 

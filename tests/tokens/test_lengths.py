@@ -118,7 +118,7 @@ def test_a_second_run_reuses_the_first(data: str, tmp_path: Path, monkeypatch: p
         again = fm.tokens.lengths(data, processor=place, progress=False)
     assert (first.reused, again.reused) == (0, 9) and again.refused == first.refused
     assert again.lengths.tolist() == first.lengths.tolist() and again.folder == first.folder
-    shown = CliRunner().invoke(app, ["lengths", data, "--processor", place, "--progress", "none"])
+    shown = CliRunner().invoke(app, ["tokens", "lengths", data, "--processor", place, "--progress", "none"])
     assert shown.exit_code == 0 and "counted before" in shown.stdout, shown.output
     assert "without length: 1 sample: image: its width and height are unknown (g)" in shown.stdout
 
@@ -210,7 +210,7 @@ def test_engines_write_the_same_bytes(data: str, tmp_path: Path, monkeypatch: py
         sent = fm.tokens.lengths(data, processor=place, progress=False)
     for report in (two, sent):
         assert sidecars(report.folder) == want and report.refused == alone.refused
-    words = ["lengths", data, "--processor", place, "--engine", "part", "--progress", "none"]
+    words = ["tokens", "lengths", data, "--processor", place, "--engine", "part", "--progress", "none"]
     missing = CliRunner().invoke(app, [*words, "--part", "1/3"])
     assert missing.exit_code == 1 and "its parts need a place for their results. Add --work" in missing.output
     words += ["--work", str(tmp_path / "work")]
@@ -273,7 +273,7 @@ def test_bad_folders_and_datasets(data: str, tmp_path: Path) -> None:
     with pytest.raises(fm.ConfigError, match="no rule of LlavaNextProcessor has this option"):
         fm.tokens.lengths(data, processor=place, processor_args={"do_fly": True}, progress=False)
     with pytest.raises(fm.ConfigError, match="--measure uses no rules"):
-        fm.tokens.lengths(data, processor=place, measure=True, check=5, progress=False)
+        fm.tokens.lengths(data, processor=place, measure=True, check_samples=5, progress=False)
     with pytest.raises(fm.ConfigError, match="the chat template does not exist"):
         fm.tokens.lengths(data, processor=place, chat_template="nowhere.jinja", progress=False)
     other = Path(processor(tmp_path / "other", extra_special_tokens={}))
@@ -324,7 +324,7 @@ def test_what_the_processor_counts_otherwise_is_named(
     place, real = processor(tmp_path / "p"), Pretended()
     monkeypatch.setattr(module, "RealProcessor", lambda *_: real)
     found = fm.tokens.lengths(data, processor=place, progress=False).lengths
-    done = CliRunner().invoke(app, ["lengths", data, "--processor", place, "--check", "3"])
+    done = CliRunner().invoke(app, ["tokens", "lengths", data, "--processor", place, "--check-samples", "3"])
     assert done.exit_code == 1 and "compared with the processor: 3 samples, 3 differ" in done.stdout, done.output
     assert f"differs: c (sample 2): predicted {found[2]:,}, real 1,002" in done.stdout
     assert "differs: d (sample 3): predicted 16, real none: the processor refuses it (ValueError: no)" in done.stdout
@@ -340,7 +340,7 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     place = processor(tmp_path / "p")
-    words = ["lengths", data, "--processor", place, "--check", "50", "--json"]
+    words = ["tokens", "lengths", data, "--processor", place, "--check-samples", "50", "--json"]
     done = CliRunner().invoke(app, words)
     report = json.loads(done.stdout)
     assert done.exit_code == 0 and (report["checked"], report["misses"]) == (4, []), done.output

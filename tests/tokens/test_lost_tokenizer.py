@@ -103,7 +103,7 @@ def test_the_message_says_where_it_was_looked_for(home: Path, monkeypatch: pytes
         decode(home / "data/a.pbin")
     dataset = fm.open(home / "data/a.pbin")
     assert "'feedmill serve'" in token_text(dataset, dataset[0])
-    words = ["decode", str(home / "data/a.pbin"), "--tokenizer", str(kept)]
+    words = ["tokens", "decode", str(home / "data/a.pbin"), "--tokenizer", str(kept)]
     assert "Hello, world" in CliRunner().invoke(app, words).output
     monkeypatch.chdir(home.parent / "elsewhere")
     (home.parent / "elsewhere/tokenizer.json").write_bytes(tokenizer_file("tok1k_bos").read_bytes())

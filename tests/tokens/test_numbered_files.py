@@ -120,7 +120,7 @@ def test_a_folder_is_one_dataset(format: str, tmp_path: Path) -> None:
     assert fm.open(folder).describe()["shards"] == many.numbered_files[format]
     report = check(folder)
     assert (report.findings, report.samples) == ([], len(wanted))
-    info = json.loads(finish(["info", folder, "--json"], tmp_path))
+    info = json.loads(finish(["show", folder, "--json"], tmp_path))
     assert (info["format"], info["samples"], info["tokens"]) == (format, len(wanted), one.tokens)
     plan = {}
     for name, path in (("one", one.outputs[format]), ("many", folder)):

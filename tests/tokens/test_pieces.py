@@ -49,7 +49,7 @@ def test_preview_decodes_documents(tokens: Path) -> None:
     assert found[:2] == [f"{text}<|endoftext|>" for text in TEXTS[:2]]
     assert found[2].startswith("third: word word") and found[2].endswith("... (+608 tokens)")
     assert all(len(line) <= 110 for line in found[2].splitlines())
-    assert "Ein zweiter Text mit Ärger. <|endoftext|>" in feedmill("preview", tokens)
+    assert "Ein zweiter Text mit Ärger. <|endoftext|>" in feedmill("show", tokens)
 
 
 def test_windows_have_lines_between_documents(tokens: Path) -> None:

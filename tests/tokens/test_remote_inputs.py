@@ -89,7 +89,7 @@ def test_inputs_are_sent_once(
 
 
 def test_processes_share_the_copy(inputs: str, served: Counter[str], tmp_path: Path) -> None:
-    words = ["shuffle", inputs, f"{inputs}-out/{{part}}.pbin", "--seed", "3", "--workers", "2"]
+    words = ["tokens", "shuffle", inputs, f"{inputs}-out/{{part}}.pbin", "--seed", "3", "--workers", "2"]
     finish([*words, "--max-tokens-per-file", str(PER_FILE)], tmp_path)
     assert SIZE <= served["a.pbin"] < 1.1 * SIZE
     assert not copies(tmp_path / "cache")

@@ -113,7 +113,9 @@ def packed_by_modalities(folder: Path, source: Path, tokenizer: Path, *options: 
         "config": {"pretrained_model_name_or_path": str(tokenizer)},
     }
     (folder / "c.yaml").write_text(yaml.dump({"settings": settings, "tokenizer": entry}))
-    return CliRunner().invoke(app, ["modalities", "data", "pack_encoded_data", str(folder / "c.yaml"), *options])
+    return CliRunner().invoke(
+        app, ["compat", "modalities", "data", "pack_encoded_data", str(folder / "c.yaml"), *options]
+    )
 
 
 def test_both_tokenize_and_modalities_command_add_what_the_settings_say(tmp_path: Path) -> None:
@@ -149,7 +151,15 @@ def test_modalities_command_refuses_a_contradiction_and_takes_the_option(tmp_pat
 def test_datatroves_tool_reads_the_file_alone(tmp_path: Path) -> None:
     tokenizer = folder_of(CASES["PreTrainedTokenizerFast, contradiction"], tmp_path / "t")
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
-    words = ["nanotron", "preprocess_data", "--tokenizer-name-or-path", tokenizer, "--output-folder", tmp_path / "o"]
+    words = [
+        "compat",
+        "nanotron",
+        "preprocess_data",
+        "--tokenizer-name-or-path",
+        tokenizer,
+        "--output-folder",
+        tmp_path / "o",
+    ]
     done = CliRunner().invoke(app, [*map(str, words), "--n-tasks", "1", "jsonl", "--dataset", str(source)])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "o/00000_unshuffled.ds").stat().st_size == 2 * sum(

@@ -87,13 +87,13 @@ def test_the_command_prints_where_documents_are(root: Path, tmp_path: Path) -> N
     one, two = kept_ids(root)[:2]
     (tmp_path / "ids.txt").write_text(f"{one}\n\n{two}\r\n")
     done = CliRunner().invoke(
-        app, ["forget", f"@{tmp_path / 'ids.txt'}", str(root / "recipe.yaml"), "--global-batch", "4"]
+        app, ["documents", "forget", f"@{tmp_path / 'ids.txt'}", str(root / "recipe.yaml"), "--global-batch", "4"]
     )
     assert done.exit_code == 0, done.output
     assert f"{one}: {root}/documents/" in done.stdout and "in steps" in done.stdout and "hold them" in done.stdout
-    data = CliRunner().invoke(app, ["forget", f"{one},{two}", str(root / "recipe.yaml"), "--json"])
+    data = CliRunner().invoke(app, ["documents", "forget", f"{one},{two}", str(root / "recipe.yaml"), "--json"])
     assert [entry["id"] for entry in json.loads(data.stdout)["documents"]] == [one, two]
-    bare = CliRunner().invoke(app, ["forget", str(tmp_path / "ids.txt"), str(root / "recipe.yaml")])
+    bare = CliRunner().invoke(app, ["documents", "forget", str(tmp_path / "ids.txt"), str(root / "recipe.yaml")])
     assert bare.exit_code == 1 and f"pass @{tmp_path / 'ids.txt'} to search" in bare.output
     failed = CliRunner().invoke(app, ["trace", str(root / "recipe.yaml"), "--source-document", "nobody"])
     assert failed.exit_code == 1 and "no raw file" in failed.output

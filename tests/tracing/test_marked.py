@@ -112,7 +112,7 @@ def test_a_skip_list_removes_leaked_questions_from_a_run_under_way(root: Path, t
 
 
 def test_the_command_shows_questions_with_their_steps(root: Path) -> None:
-    given = ["forget", str(root / "web/attributes/leaked"), str(root / "run.yaml"), "--global-batch", "4"]
+    given = ["documents", "forget", str(root / "web/attributes/leaked"), str(root / "run.yaml"), "--global-batch", "4"]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
@@ -149,7 +149,7 @@ def test_other_sets_mark_documents_too(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "attributes/dup_documents/.hidden").write_text("not attributes")
     report = forget("attributes/dup_documents", "documents")
     assert [one.id for one in report.documents] == ["2", "4"] and not report.questions
-    text = CliRunner().invoke(app, ["forget", "attributes/dup_documents/", "documents"]).stdout
+    text = CliRunner().invoke(app, ["documents", "forget", "attributes/dup_documents/", "documents"]).stdout
     assert f"{tmp_path}/documents/a.jsonl:3: " in text and "line 3" in text and "2 rows" not in text
 
 

@@ -96,7 +96,7 @@ def test_chunks_lead_to_the_documents_that_they_are_parts_of(root: Path) -> None
 
 
 def test_folders_of_mixed_files(root: Path, tmp_path: Path) -> None:
-    """As `feedmill dolma tokens` writes them."""
+    """As `feedmill compat dolma tokens` writes them."""
     files = find_documents([root / "a.jsonl", root / "b.jsonl"]).files
     eos = loaded().require(EOS, "EOS")
     options = GroupedOptions(eos=eos, limit=400, ring=Ring(files=2, batch=7), progress=False)

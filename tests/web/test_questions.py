@@ -39,7 +39,7 @@ def leaks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = [{"id": f"{folder}{n}", "text": text} for n, text in enumerate([*own, *copies])]
         write(root / f"documents/{folder}/a.jsonl", rows)
     fm.documents.decontaminate([str(root / "documents")], against=[str(root / "quiz.jsonl")], **QUIET)
-    fm.neardedupe([str(root / "documents")], **QUIET)
+    fm.dedupe([str(root / "documents")], near=True, **QUIET)
     return root
 
 

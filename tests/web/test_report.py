@@ -70,9 +70,14 @@ def test_files_beside_documents_are_named(tmp_path: Path) -> None:
 
 
 def test_the_command(root: Path, tmp_path: Path) -> None:
-    run = CliRunner().invoke(app, ["report", str(root / "text/prose.jsonl"), "-o", str(tmp_path / "r.html"), "--json"])
+    run = CliRunner().invoke(
+        app, ["serve", str(root / "text/prose.jsonl"), "--export", str(tmp_path / "r.html"), "--json"]
+    )
     assert run.exit_code == 0 and json.loads(run.output)["bytes"] == (tmp_path / "r.html").stat().st_size
-    assert CliRunner().invoke(app, ["report", str(tmp_path / "nothing"), "-o", str(tmp_path / "x.html")]).exit_code == 1
+    assert (
+        CliRunner().invoke(app, ["serve", str(tmp_path / "nothing"), "--export", str(tmp_path / "x.html")]).exit_code
+        == 1
+    )
     with pytest.raises(NotFound):
         fm.report(tmp_path / "nothing", tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()

@@ -159,7 +159,7 @@ def test_a_given_tokenizer_need_not_be_that_of_the_tokens(root: Path, tmp_path: 
 def test_a_report_has_the_tokens(root: Path, tmp_path: Path) -> None:
     words = word_tokenizer(tmp_path / "words")
     done = fm.report(root / "text/prose.pbin", tmp_path / "r.html")
-    command = ["report", str(root / "corpus/documents"), "-o", str(tmp_path / "c.html"), "-t", str(words)]
+    command = ["serve", str(root / "corpus/documents"), "--export", str(tmp_path / "c.html"), "-t", str(words)]
     assert CliRunner().invoke(app, command).exit_code == 0
     for name in ("r.html", "c.html"):
         text = (tmp_path / name).read_text()

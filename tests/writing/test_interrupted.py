@@ -30,8 +30,8 @@ from helpers.written_datasets import contents, files, samples
 
 GONE = ["s00001", "s00011"]
 WORDS = {
-    "delete": ["delete", "d", "--yes", *GONE, "--workers", "1"],
-    "add-parts": ["add-parts", "d", "extra", "--workers", "1"],
+    "delete": ["edit", "delete", "d", "--yes", *GONE, "--workers", "1"],
+    "add-parts": ["edit", "add-parts", "d", "extra", "--workers", "1"],
 }
 
 # Killed before the n-th thing that the end of a change removes.
@@ -183,8 +183,8 @@ def test_new_shards_whose_units_the_machine_lost_are_written_again(
     fm.write(str(start / "more"), samples(20, 500))
     calm, place = tmp_path / "calm", tmp_path / "killed"
     words = {
-        "append": ["append", "d", "more", "--max-shard-samples", "4", "--workers", "1"],
-        "reshard": ["reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"],
+        "append": ["edit", "append", "d", "more", "--max-shard-samples", "4", "--workers", "1"],
+        "reshard": ["edit", "reshard", "d", "e", "--max-shard-samples", "4", "--workers", "1"],
     }[verb]
 
     def act(folder: Path) -> Path:

@@ -134,7 +134,7 @@ def test_a_killed_delete(start: Path, tmp_path: Path, moments: Sequence[int], le
     gone = ["s00001", "s00031", "s00032", *(f"s{i:05d}" for i in range(90, 120))]
     assert (
         killed_at_each_file(
-            ["delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)], moments
+            ["edit", "delete", "d", "--yes", *gone, "--workers", "1"], start, tmp_path / "k", [contents(start)], moments
         )
         >= least
     )
@@ -142,19 +142,19 @@ def test_a_killed_delete(start: Path, tmp_path: Path, moments: Sequence[int], le
 
 @moments(4, MOMENTS, least=2)
 def test_a_killed_append(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
-    words = ["append", "d", str(tmp_path / "more"), "--max-shard-samples", "20", "--workers", "1"]
+    words = ["edit", "append", "d", str(tmp_path / "more"), "--max-shard-samples", "20", "--workers", "1"]
     assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
 @moments(4, MOMENTS, least=2)
 def test_killed_adding_of_parts(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
-    words = ["add-parts", "d", str(tmp_path / "extra"), "--workers", "1"]
+    words = ["edit", "add-parts", "d", str(tmp_path / "extra"), "--workers", "1"]
     assert killed_at_each_file(words, start, tmp_path / "k", [contents(start)], moments) >= least
 
 
 @moments(4, MOMENTS)
 def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], least: int) -> None:
-    words = ["reshard", str(start), "e", "--max-shard-samples", "25", "--shuffle", "3", "--workers", "1"]
+    words = ["edit", "reshard", str(start), "e", "--max-shard-samples", "25", "--shuffle", "3", "--workers", "1"]
     (tmp_path / "calm").mkdir()
     finish(words, tmp_path / "calm")
     killed = 0
@@ -171,7 +171,7 @@ def test_a_killed_reshard(start: Path, tmp_path: Path, moments: Sequence[int], l
 
 def test_processes_killed_at_random_moments(tmp_path: Path) -> None:
     fm.write(str(tmp_path / "s"), samples(900), max_shard_samples=100)
-    words = ["reshard", str(tmp_path / "s"), "e", "--max-shard-samples", "30", "--workers", "2"]
+    words = ["edit", "reshard", str(tmp_path / "s"), "e", "--max-shard-samples", "30", "--workers", "2"]
     (tmp_path / "calm").mkdir()
     begun = time.monotonic()
     finish(words, tmp_path / "calm")
@@ -212,7 +212,7 @@ def half_in_place(start: Path, tmp_path: Path) -> Path:
     raise AssertionError("no such moment")
 
 
-DELETE = ["delete", "d", "--yes", "s00001", "s00031", "--workers", "1"]
+DELETE = ["edit", "delete", "d", "--yes", "s00001", "s00031", "--workers", "1"]
 
 
 @pytest.mark.parametrize("who", ["the same command", "a reader", "a writer", "prepare"])
@@ -249,10 +249,10 @@ def test_a_change_that_is_half_in_place_is_an_error_where_it_cannot_be_finished(
 def test_other_work_clears_up_after_a_killed_append(start: Path, tmp_path: Path) -> None:
     place = tmp_path / "x"
     shutil.copytree(start, place / "d")
-    words = ["append", "d", str(tmp_path / "more"), "--max-shard-samples", "10", "--workers", "1"]
+    words = ["edit", "append", "d", str(tmp_path / "more"), "--max-shard-samples", "10", "--workers", "1"]
     assert run_until_killed(6, words, place)
     assert len(list((place / "d/shards").glob("*.tar"))) > 4
-    finish(["delete", "d", "--yes", "s00001", "--workers", "1"], place)
+    finish(["edit", "delete", "d", "--yes", "s00001", "--workers", "1"], place)
     assert len(list((place / "d/shards").glob("*.tar"))) == 4 and len(contents(place / "d")) == 119
 
 
@@ -276,15 +276,15 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
         "split_parts:\n  train: ['shards/{000000..000001}.tar']\n  val: [shards/000002.tar]\n"
         "exclude: [shards/000003.tar]\n"
     )
-    words = ["append", "start", "more", "--max-shard-samples", "10", "--workers", "1"]
+    words = ["edit", "append", "start", "more", "--max-shard-samples", "10", "--workers", "1"]
     words += [] if split is None else ["--split", split]
-    killed_once_listed(start, ["append", "d", *words[2:]])
+    killed_once_listed(start, ["edit", "append", "d", *words[3:]])
     assert len(fm.open(place / "d", split=split or "train")) == (30 if split else 60)
     if other == "append":
         fm.write(str(place / "again"), samples(5, 900))
         append(str(place / "d"), [str(place / "again")], split="test", progress=False)
     elif other == "delete":
-        finish(["delete", "d", "--yes", "s00001", "--workers", "1"], place)
+        finish(["edit", "delete", "d", "--yes", "s00001", "--workers", "1"], place)
     else:
         fm.write(str(place / "d"), samples(5, 900), split="test", append=True)
     assert len(fm.open(place / "d", split=split or "train")) == (
@@ -298,10 +298,10 @@ def test_shards_that_a_killed_append_has_listed_join_their_split(start: Path, sp
 
 def test_splits_that_were_made_after_a_killed_append_stay(start: Path) -> None:
     place = start.parent
-    killed_once_listed(start, ["append", "d", "more", "--max-shard-samples", "10", "--workers", "1"])
+    killed_once_listed(start, ["edit", "append", "d", "more", "--max-shard-samples", "10", "--workers", "1"])
     prepare(str(place / "d"), split_ratio="1,8,0", progress=False)
     splits = fm.open(place / "d").splits
-    finish(["delete", "d", "--yes", "s00119", "--workers", "1"], place)
+    finish(["edit", "delete", "d", "--yes", "s00119", "--workers", "1"], place)
     assert sum(splits.values()) == sum(fm.open(place / "d").splits.values()) + 1
     assert fm.open(place / "d").splits["train"] == splits["train"]
 
@@ -318,7 +318,7 @@ class TestTarsOfOthers:
         write_tar(tmp_path / "d/shards/000500.tar", [("mine.txt", b"precious")])
         return tmp_path
 
-    WORDS = ("append", "d", "more", "--max-shard-samples", "5", "--workers", "1")
+    WORDS = ("edit", "append", "d", "more", "--max-shard-samples", "5", "--workers", "1")
 
     @staticmethod
     def tars(place: Path) -> list[str]:

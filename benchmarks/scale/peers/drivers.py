@@ -122,7 +122,7 @@ def tagged(size: str) -> dict[str, float]:
 
 def deduped(size: str) -> dict[str, float]:
     """Measure the work for each file of the global steps."""
-    from feedmill import dedupe, neardedupe
+    from feedmill import dedupe
 
     folder = data.small_files(float(size))
     numbers = Clock(start_mb=peak_mb())
@@ -131,7 +131,7 @@ def deduped(size: str) -> dict[str, float]:
     numbers["dedupe_mb"] = peak_mb()
     folder = data.small_files(float(size) / 10)
     with numbers.step("neardedupe"):
-        neardedupe([f"{folder}/documents"], workers=1, progress=False)
+        dedupe([f"{folder}/documents"], near=True, workers=1, progress=False)
     numbers["neardedupe_mb"] = peak_mb()
     return numbers
 

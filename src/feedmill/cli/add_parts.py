@@ -1,4 +1,4 @@
-"""``feedmill add-parts``: add parts to the samples of a dataset."""
+"""``feedmill edit add-parts``: add parts to the samples of a dataset."""
 
 from __future__ import annotations
 

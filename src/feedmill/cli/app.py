@@ -22,27 +22,36 @@ from typer.core import TyperGroup
 
 from feedmill._version import __version__
 from feedmill.allocator import keep_freed_memory
-from feedmill.cli.command import VerbCommand, finish, with_hints
+from feedmill.cli.command import VerbCommand, finish, paint, with_hints
 from feedmill.cli.output import fail, json_wanted
-from feedmill.cli.verbs import GROUPS, VERBS, function_of
+from feedmill.cli.verbs import FRONT, GROUPS, VERBS, function_of, meant_by
 from feedmill.errors import FeedmillError, debugging, defect_of
 
 _INTERRUPTED = 130
 _KEPT_MEMORY = 64 << 20  # blocks of about a megabyte are allocated and freed often
 
 
-class VerbGroup(TyperGroup):
-    """Command group over `VERBS` that imports a verb only when it runs."""
+class Words(TyperGroup):
+    """Command group over `VERBS` that imports a verb only when it runs.
+
+    Attributes:
+        group: the words before those of its commands: empty for the front page.
+    """
+
+    group = ""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the verbs that the help lists, in the order in which people meet them."""
-        return list(VERBS)
+        """Return the verbs and groups that the help lists, in the order in which people meet them."""
+        return list(GROUPS[self.group].verbs) if self.group else [*(name for name in VERBS if " " not in name), *GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import and return the verb; None for an unknown name."""
-        if cmd_name not in VERBS:
+        """Import and return the verb, or return the group; None for an unknown name."""
+        if not self.group and cmd_name in GROUPS:
+            return _group(cmd_name)
+        words = f"{self.group} {cmd_name}".lstrip()
+        if words not in VERBS:
             return None
-        verb = VERBS[cmd_name]
+        verb = VERBS[words]
         module = import_module(verb.module)
         app = getattr(module, "app", None)
         if app is None:
@@ -55,26 +64,53 @@ class VerbGroup(TyperGroup):
         with_hints(command)
         return command
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs, then the options."""
+        self.format_commands(ctx, formatter)
+        records = [parameter.get_help_record(ctx) for parameter in self.get_params(ctx)]
+        with formatter.section(paint("Options")):
+            formatter.write_dl([(paint(name, "cyan"), text) for name, text in filter(None, records)])
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the verbs, group by group."""
-        width = max(map(len, VERBS))
-        for group, verbs in GROUPS.items():
-            with formatter.section(group):
-                formatter.write_dl([(f"{name:<{width}}", verb.help) for name, verb in verbs.items()])
+        """Write the verbs, section by section."""
+        if self.group:
+            sections = {"Commands": {name: verb.help for name, verb in GROUPS[self.group].verbs.items()}}
+        else:
+            sections = {title: {name: verb.help for name, verb in verbs.items()} for title, verbs in FRONT.items()}
+            sections["More"] |= {name: group.help for name, group in GROUPS.items()}
+        width = max(len(name) for rows in sections.values() for name in rows)
+        for title, rows in sections.items():
+            with formatter.section(paint(title)):
+                formatter.write_dl([(paint(f"{name:<{width}}", "cyan"), help) for name, help in rows.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the verb that the first word names; an unknown word is an error that names a similar verb."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            from feedmill.errors import did_you_mean
-
-            hint = did_you_mean(args[0], list(VERBS))
-            ctx.fail(f"there is no verb {args[0]!r}{hint}")
+        """Return the verb that the first word names; an unknown word is an error that names what was meant."""
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+            here = f" in {self.group!r}" if self.group else ""
+            meant = meant_by(args[0], self.group) or f". See 'feedmill {self.group} --help'.".replace("  ", " ")
+            ctx.fail(f"there is no verb {args[0]!r}{here}{meant}")
         return super().resolve_command(ctx, args)
+
+
+def _group(name: str) -> Words:
+    """Return the command of a group of verbs."""
+    group = Words(name=name, help=GROUPS[name].help, no_args_is_help=True, rich_markup_mode=None)
+    group.group = name
+    group.epilog = f"Options of a command:  feedmill {name} COMMAND --help"
+    return group
+
+
+class VerbGroup(Words):
+    """The front page, which reports errors."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Return the context. Terminals without codes for colors get none, and so do people who want none."""
+        if os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR"):
+            extra.setdefault("color", False)
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb. Report an error as one message and an exit status; see `main`."""
-        if os.environ.get("TERM") == "dumb":  # it shows the codes of bold type
-            ctx.color = False
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # flush here, where a closed pipe is still caught
@@ -141,7 +177,12 @@ def new_app(*, completes: bool = False, **settings: Any) -> typer.Typer:
     )
 
 
-app = new_app(completes=True, cls=VerbGroup, no_args_is_help=True)
+app = new_app(
+    completes=True,
+    cls=VerbGroup,
+    no_args_is_help=True,
+    epilog="Options of a command:  feedmill COMMAND --help",
+)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""``feedmill append``: add samples to a prepared dataset."""
+"""``feedmill edit append``: add samples to a prepared dataset."""
 
 from __future__ import annotations
 

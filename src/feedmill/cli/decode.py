@@ -1,4 +1,4 @@
-"""``feedmill decode``: show documents of token files as text."""
+"""``feedmill tokens decode``: show documents of token files as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill decontaminate``: write attributes that mark questions of benchmarks."""
+"""``feedmill documents decontaminate``: write attributes that mark questions of benchmarks."""
 
 from __future__ import annotations
 

@@ -1,26 +1,27 @@
-"""``feedmill dedupe``: write attributes that mark duplicates."""
+"""``feedmill dedupe``: write attributes that mark duplicates or near-duplicates."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.output import counted, emit_report
-from feedmill.curation.options import Dedupe
+from feedmill.curation.options import DedupeOrNear
 from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
     from feedmill.curation.dedupe.job import DedupeReport
+    from feedmill.curation.near.options import NearReport
 
 
-@command(Dedupe, engines=True)
-def dedupe(options: Dedupe, json: bool) -> None:
+@command(DedupeOrNear, engines=True)
+def dedupe(options: DedupeOrNear, json: bool) -> None:
     from feedmill.curation.dedupe.dedupe import dedupe as run
 
-    report = call(run, options)
-    emit_report(report, json, lambda: show(report))
+    report: Any = call(run, options)
+    emit_report(report, json, lambda: show_near(report) if options.near else show(report))
 
 
 def show(report: DedupeReport) -> None:
@@ -36,3 +37,49 @@ def show(report: DedupeReport) -> None:
     if report.hashes is not None and report.fill is not None:
         hashes = "1 hash" if report.hashes == 1 else f"{report.hashes:,} hashes"
         typer.echo(f"the filter has {hashes} and is filled to {100 * report.fill:.2g} %")
+
+
+def show_near(report: NearReport) -> None:
+    """Print the number of near-duplicates and the largest clusters, for each threshold."""
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if report.skipped:
+        typer.echo("nothing to do: an earlier run did all of this")
+    share = f" ({100 * report.duplicates / report.documents:.3g} %)" if report.documents else ""
+    typer.echo(
+        f"{counted(report.duplicates, 'near-duplicate')}{share} among {counted(report.documents, 'document')}"
+        f" in {counted(report.files, 'file')}, in attributes/{report.name}"
+    )
+    without = f", {report.empty:,} of them without words" if report.empty else ""
+    typer.echo(
+        f"{counted(report.added, 'new document')}{without}; {counted(report.candidates, 'pair')} compared;"
+        f" {counted(report.clusters, 'cluster')}"
+    )
+    if report.lowest is not None:
+        typer.echo(f"lowest similarity of a near-duplicate to the document that is kept: {report.lowest:.3g}")
+    if report.signatures is not None:
+        typer.echo(f"signatures of {counted(report.known, 'document')} in {report.signatures}")
+    if report.sizes:
+        groups = ", ".join(f"{int(times):,} of {int(size):,}" for size, times in _shortened(report.sizes))
+        typer.echo(f"clusters by documents: {groups}")
+    for one in report.largest[:3]:
+        kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
+        where = f"{kept['file']}, line {kept['line']}"
+        typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); similar: {others}")
+    if len(report.sources) > 1:
+        typer.echo("near-duplicates by folder:")
+        for one in report.sources[:10]:
+            of = ", ".join(f"{count:,} of documents in {folder}" for folder, count in list(one["of"].items())[:3])
+            share = 100 * one["duplicates"] / max(1, one["documents"])
+            typer.echo(
+                f"  {one['folder']}: {one['duplicates']:,} of {one['documents']:,} ({share:.3g} %)"
+                + f"; {of}" * bool(of)
+            )
+    for other in report.others:
+        show_near(other)
+
+
+def _shortened(sizes: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the five smallest sizes and the three largest."""
+    found = list(sizes.items())
+    return found if len(found) <= 8 else found[:5] + found[-3:]

@@ -1,4 +1,4 @@
-"""``feedmill delete``: samples taken out of a dataset."""
+"""``feedmill edit delete``: samples taken out of a dataset."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _inspect(story: Story) -> None:
     """Open both datasets and print a summary."""
     from feedmill.samples.open import open as open_dataset
 
-    story.chapter("Look: feedmill info, feedmill preview")
+    story.chapter("Look: feedmill show, feedmill show")
     dataset: Any
     for name in ("pages", "docs/docs.jsonl"):
         dataset, seconds = timed(lambda name=name: open_dataset(str(story.out / name)))  # type: ignore[misc]
@@ -401,7 +401,6 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     from feedmill.curation.dedupe.dedupe import dedupe
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix
-    from feedmill.curation.near.neardedupe import neardedupe
     from feedmill.curation.tag import tag
     from feedmill.demo.corpus import write_documents
     from feedmill.storage import LocalStore
@@ -419,8 +418,9 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     story.row("tag", f"{', '.join(TAGGERS)}: {tagged.rows:,} documents", tagged.seconds)
     exact, seconds = timed(lambda: dedupe(pattern, name="dup"))
     story.row("dedupe", f"{exact.documents:,} exact duplicates", seconds)
-    near, seconds = timed(lambda: neardedupe(pattern, name="near"))
-    story.row("neardedupe", f"{near.duplicates:,} near-duplicates, in {near.clusters:,} clusters", seconds)
+    near: Any
+    near, seconds = timed(lambda: dedupe(pattern, near=True, name="near"))
+    story.row("dedupe --near", f"{near.duplicates:,} near-duplicates, in {near.clusters:,} clusters", seconds)
     streams = [{**MIX, "name": name, "documents": [str(folder / f"documents/{name}.jsonl.gz")]} for name in parts]
     for stream in streams:
         stream["output"] = {"path": str(folder / "mixed"), "min_text_length": 150, "discard_fields": ["attributes"]}

@@ -1,4 +1,4 @@
-"""``feedmill extract``: make documents from web archives."""
+"""``feedmill documents extract``: make documents from web archives."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from feedmill.cli.command import command
@@ -11,7 +12,7 @@ from feedmill.jobs.options import call
 
 
 @command(Filter, engines=True)
-def filter(options: Filter, json: bool) -> None:
+def filter(options: Filter, json: bool) -> str:
     from feedmill.filtering import filter as run
 
     paths: Any = options.inputs
@@ -19,6 +20,8 @@ def filter(options: Filter, json: bool) -> None:
     if not inputs:
         documents: Any = call(run, options, inputs=output)
         emit(documents.as_dict(), json, lambda: show_documents(documents))
-        return
+        kept = next((path.rpartition("/")[0] for one in documents.streams for path in one.outputs), "")
+        return f"tokenize {quote(kept)} -o tokens -t tokenizer.json" if kept else ""
     report: Any = call(run, options, inputs=inputs, output=output)
     emit_report(report, json, lambda: show_written(report))
+    return f"show {quote(output)}"

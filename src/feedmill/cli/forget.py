@@ -1,4 +1,4 @@
-"""``feedmill forget``: where documents are in all that was made from them, and lists that remove them."""
+"""``feedmill documents forget``: where documents are in all that was made from them, and lists that remove them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def hint(command: Any, name: str, verb: list[str], group: Any) -> str:
     near = suggestion(name, sorted(option for option in options if option.startswith("--")), cutoff=0.75)
     if near:
         return f": {near[0].lower()}{near[1:]}"
-    others = list(_verbs_with({name, *meant}, group, verb[0] if verb else ""))
+    others = list(_verbs_with({name, *meant}, group, " ".join(verb)))
     if not others:
         return f". See 'feedmill {' '.join(verb)} --help'."
     shown = f"{', '.join(others[:_SHOWN])}{', ...' if len(others) > _SHOWN else ''}"
@@ -78,6 +78,13 @@ def _arguments(command: Any) -> list[str]:
 
 def _verbs_with(options: Collection[str], group: Any, but: str) -> Iterator[str]:
     """Yield the verbs that have one of these options."""
-    for verb in group.list_commands(None):
-        if verb != but and not set(options).isdisjoint(_options(group.get_command(None, verb))):
+    from feedmill.cli.verbs import VERBS
+
+    for verb in VERBS:
+        if verb == but:
+            continue
+        command = group
+        for word in verb.split():
+            command = command.get_command(None, word)
+        if not set(options).isdisjoint(_options(command)):
             yield verb

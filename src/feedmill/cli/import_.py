@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @command(Import, optional=("out",))
-def import_(options: Import, json: bool) -> None:
+def import_(options: Import, json: bool) -> str:
     from feedmill.importing.import_data import import_data as run
 
     paths: Any = options.sources
@@ -34,6 +35,8 @@ def import_(options: Import, json: bool) -> None:
         raise typer.BadParameter("name at least one source, and the output folder", param_hint="'SRC... OUT'")
     report = call(run, options, sources=paths[:-1], out=paths[-1])
     emit(report.as_dict(), json, lambda: show(report))
+    out = quote(report.path)
+    return f"tag {out} -t gopher_v2" if report.type == "documents" else f"show {out}"
 
 
 def _shown(encoding: str) -> str:

@@ -1,4 +1,4 @@
-"""``feedmill index``: write index files for JSONL and token files."""
+"""``feedmill tokens index``: write index files for JSONL and token files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill lengths``: tokens of samples of text and media."""
+"""``feedmill tokens lengths``: tokens of samples of text and media."""
 
 from __future__ import annotations
 

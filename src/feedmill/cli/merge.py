@@ -1,4 +1,4 @@
-"""``feedmill merge``: merge token files or JSONL files into one."""
+"""``feedmill tokens merge``: merge token files or JSONL files into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill mount``: mount a dataset as a file system."""
+"""``feedmill edit mount``: mount a dataset as a file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill numbers``: convert between numbers of tokens, samples and steps."""
+"""``feedmill tokens numbers``: convert between numbers of tokens, samples and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill prepare-media``: store sizes and durations of media of a prepared dataset or a plain folder."""
+"""``feedmill edit prepare-media``: store sizes and durations of media of a prepared dataset or a plain folder."""
 
 from __future__ import annotations
 

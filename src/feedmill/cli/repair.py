@@ -1,4 +1,4 @@
-"""``feedmill repair``: remove damaged data and index what is intact."""
+"""``feedmill edit repair``: remove damaged data and index what is intact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill reshard``: rewrite the samples of a dataset into new shards."""
+"""``feedmill edit reshard``: rewrite the samples of a dataset into new shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill shuffle``: shuffle documents, lines or chunks of tokens."""
+"""``feedmill tokens shuffle``: shuffle documents, lines or chunks of tokens."""
 
 from __future__ import annotations
 

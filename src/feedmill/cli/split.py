@@ -1,4 +1,4 @@
-"""``feedmill split``: split token files or JSONL files into several."""
+"""``feedmill tokens split``: split token files or JSONL files into several."""
 
 from __future__ import annotations
 

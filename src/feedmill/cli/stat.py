@@ -1,4 +1,4 @@
-"""``feedmill stat``: counts and distributions of documents and attributes, or of what a recipe of robots trains on."""
+"""``feedmill documents stat``: counts and distributions of documents and attributes, or of the episodes of a recipe."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _recipe(options: DrawnStat) -> str | None:
         raise ConfigError(
             f"statistics of a recipe are of it alone: found {', '.join([*paths, *(f'--{name}' for name in others)])}",
             kind="bad-option",
-            fix=f"Run 'feedmill stat {recipes[0]}'.",
+            fix=f"Run 'feedmill documents stat {recipes[0]}'.",
         )
     return recipes[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @command(Tokenize, engines=True)
-def tokenize(options: Tokenize, json: bool) -> None:
+def tokenize(options: Tokenize, json: bool) -> str:
     from feedmill.tokens.preload import load_ahead
 
     if options.backend in ("auto", "fastokens") and options.chat is None:
@@ -25,6 +26,8 @@ def tokenize(options: Tokenize, json: bool) -> None:
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))
+    written = next(iter(report.outputs.values()), "{")
+    return "" if "{" in written else f"show {quote(written)}"  # else numbered files
 
 
 def show(report: TokenizeReport) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.output import emit, table
-from feedmill.cli.preview import print_shown
+from feedmill.cli.show import print_shown
 from feedmill.jobs.options import call
 from feedmill.tracing.options import Trace
 

@@ -1,4 +1,4 @@
-"""Describe a dataset, and the conversion that wrote it: the implementation of ``feedmill info``."""
+"""Describe a dataset, and the conversion that wrote it: the implementation of ``feedmill show``."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
     if facts.excluded:
         out.append(Loss(f"{facts.excluded} samples that the split file excludes"))
     if facts.media and not keeps_media(wanted.keeps, facts, options):
-        out.append(Loss("media metadata: collect it again with 'feedmill prepare-media'"))
+        out.append(Loss("media metadata: collect it again with 'feedmill edit prepare-media'"))
     if facts.description is not None and set(facts.description) - {"__module__", "__class__"}:  # else it is crude
         if "description" not in wanted.keeps:
             out.append(Loss("the sample type, field map and subflavors of dataset.yaml"))
@@ -121,7 +121,9 @@ def _about(wanted: TargetFormat, facts: Facts, options: Convert) -> list[Loss]:
     elif facts.fps is not None:
         out.append(Loss(f"the rate of {facts.fps:g} steps a second"))
     if by_name()[facts.kind].family == "episodes" and "companions" in wanted.keeps:
-        out.append(Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill vla windows' for lowdim.npz)"))
+        out.append(
+            Loss("VLA Foundry's robotics: a sample is one frame (use 'feedmill compat vla windows' for lowdim.npz)")
+        )
     return out
 
 

@@ -167,7 +167,7 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Conver
                 + (" if invalid lines are skipped" if plan.kind == "jsonl" else ""),
                 file=source,
                 fix="Omit --split"
-                + (", or remove invalid lines with 'feedmill repair' first." if plan.kind == "jsonl" else "."),
+                + (", or remove invalid lines with 'feedmill edit repair' first." if plan.kind == "jsonl" else "."),
             )
         tree, files = line_files(source)
         divided = [f.path for f in files if open_store(tree).exists(jsonl_splits.splits_name(f.path))]

@@ -71,7 +71,7 @@ def family(kind: str, to: str, url: str) -> str:
         return TOKENS
     if source is not None and source.family == "tokens":
         what = "tokens cannot be converted to text or samples: detokenizing does not restore the original text"
-        fix = f"Convert to {', '.join(token_targets())}, or show documents as text with 'feedmill decode'."
+        fix = f"Convert to {', '.join(token_targets())}, or show documents as text with 'feedmill tokens decode'."
     elif kind == "vla-text":
         what, fix = "it is already tokenized text of VLA Foundry", "Copy it, or convert to another token format."
     elif "tokens" in wanted.takes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, fields, replace
 from math import isnan
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from feedmill.documents.warc import HTML
 from feedmill.errors import ConfigError
@@ -19,6 +19,7 @@ from feedmill.jobs.options import (
     Ids,
     Inner,
     Opt,
+    Options,
     Path,
     Paths,
     Processes,
@@ -403,6 +404,73 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         bands, rows = self.shape
         facts = {**self.as_dict(), "bands": bands, "rows": rows}
         return {name: value for name, value in facts.items() if name not in ("name", "documents_folder")}
+
+
+class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods are not called on it
+    """Write attributes that mark duplicates and near-duplicates of documents. 'filter' then removes them.
+
+    Without --near, all copies but the first: documents, paragraphs, n-grams or substrings; with it, documents that are
+    similar to one that is kept.
+    """
+
+    documents: Documents
+    by: Annotated[
+        Literal["documents", "paragraphs", "ngrams", "substrings", "words", "characters"],
+        Opt(
+            "UNIT",
+            "Compare documents (default), paragraphs, ngrams or substrings; with --near, shingles of words (default) or"
+            " characters.",
+        ),
+    ] = UNSET  # type: ignore[assignment]  # this and others have the values of both
+    _: KW_ONLY
+    near: Annotated[bool, Flag("Mark near-duplicates: MinHash, exact Jaccard similarity, clusters.")] = False
+    name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: dup_ and the unit, or dup_near.")] = (
+        None  # type: ignore[assignment]
+    )
+    ngram: Annotated[
+        int, Opt("N", "Words per n-gram; default: 13. With --near: words or characters per shingle; default: 5.", min=1)
+    ] = UNSET
+    threshold: Annotated[
+        float | Sequence[float],
+        Opt(
+            "T",
+            "Share of duplicate n-grams from which to mark; default: 0.5. With --near: Jaccard similarity from which"
+            " documents are duplicates; default: 0.8. T,T,... writes a set for each.",
+            text=str,
+            parse=_thresholds,
+        ),
+    ] = UNSET  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Check nothing: the options of the one or the other do."""
+
+    def chosen(self) -> Dedupe | Neardedupe:
+        """Return the options of one way of comparing.
+
+        Raises:
+            ConfigError: An option is one of the other way, or its value is invalid.
+        """
+        exact, near = _options_of(Dedupe), _options_of(Neardedupe)
+        mine, other = (near, exact) if self.near else (exact, near)
+        given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not f.default}
+        for name, value in given.items():
+            if name in other and name not in mine and value != other[name]:
+                option, how = name.replace("_", "-"), "cannot be combined with" if self.near else "requires"
+                raise _bad(f"--{option} {how} --near", "Remove one of them." if self.near else "Add --near.")
+        if self.by is not None and self.by not in get_args(Shingled if self.near else By):
+            if self.near:
+                raise _bad(f"--near --by {self.by}: a shingle has words or characters", "Use words or characters.")
+            if self.by in get_args(Shingled):
+                raise _bad(f"--by {self.by} requires --near", "Add --near.")
+        if not self.near and isinstance(self.threshold, Sequence):
+            raise _bad("several thresholds require --near", "Give one, or add --near.")
+        kind = Neardedupe if self.near else Dedupe
+        return kind(**{name: value for name, value in given.items() if name in mine})
+
+
+def _options_of(declared: type[Options]) -> dict[str, Any]:
+    """Return the names of options, with their defaults."""
+    return {field.name: field.default for field in fields(declared)}
 
 
 ROLES = ("question", "choices", "answer", "id")

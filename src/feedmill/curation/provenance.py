@@ -1,7 +1,7 @@
 """Verify that attributes were computed from the documents they are used with.
 
 Every attribute set that Feedmill writes names its inputs: `tag` in a record for each file
-(`feedmill.curation.records`), `dedupe` and `neardedupe` in a manifest (`feedmill.curation.attribute_set`). Both store
+(`feedmill.curation.records`), `dedupe` in a manifest (`feedmill.curation.attribute_set`). Both store
 the size, version and hash of the documents and of the attributes. The record is valid as long as the attributes are
 unchanged. If the size of the documents is the recorded one but the version is not, they are read and their hash
 decides.

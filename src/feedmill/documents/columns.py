@@ -205,7 +205,7 @@ def _batches(unit: Unit, column: str, fields: tuple[str, ...], pyarrow: Any) -> 
                 f"the file has no column {column!r} (its columns are: {', '.join(names)})",
                 file=file.url,
                 kind="no-column",
-                fix="Select the column of the text with --text (in 'feedmill nanotron': --column).",
+                fix="Select the column of the text with --text (in 'feedmill compat nanotron': --column).",
             )
         _refuse_duplicates(file, names, (column, *fields))
         wanted = list(dict.fromkeys(name for name in (column, *fields) if name in names))

@@ -57,7 +57,9 @@ class Selection:
             "unsupported file type for documents",
             file=file.name,
             kind="no-documents",
-            fix="Make documents of its pages: 'feedmill extract'." if file.path.endswith(ARCHIVES) else f"{_KNOWN}.",
+            fix="Make documents of its pages: 'feedmill documents extract'."
+            if file.path.endswith(ARCHIVES)
+            else f"{_KNOWN}.",
         )
 
     def matched(self, files: Iterable[DocumentFile]) -> Iterator[DocumentFile]:

@@ -298,7 +298,7 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         """Return how to make an index of media."""
         return (
             f"Write shards with 'feedmill convert {self.url} SHARDS --to webdataset', and run"
-            " 'feedmill prepare-media SHARDS --media-by-header' on them."
+            " 'feedmill edit prepare-media SHARDS --media-by-header' on them."
         )
 
     def media_version(self) -> str | None:
@@ -476,8 +476,8 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     def lengths_by(self, processor: Any, **options: Any) -> Dataset[Read]:
         """Return a view of this dataset whose samples have lengths: the tokens that a model's processor makes of them.
 
-        They are counted as `feedmill lengths` does, and kept in its cache folder: text once, media by their sizes in
-        the index. Packing uses them.
+        They are counted as `feedmill tokens lengths` does, and kept in its cache folder: text once, media by their
+        sizes in the index. Packing uses them.
 
         Args:
             processor: folder of the checkpoint: its processor and its tokenizer.json.

@@ -21,7 +21,7 @@ _MAGIC = (
     (b"PK\x03\x04", "a zip archive", _UNPACK),
     (b"\x1f\x8b", "data compressed by gzip", _SUFFIX.format(".gz")),
     (b"\x28\xb5\x2f\xfd", "data compressed by zstd", _SUFFIX.format(".zst")),
-    (b"WARC/", "a web archive (WARC)", "Make documents of its pages: 'feedmill extract'."),
+    (b"WARC/", "a web archive (WARC)", "Make documents of its pages: 'feedmill documents extract'."),
     (b"%PDF", "a PDF", f"Extract the text, or {_LEAVE_OUT}"),
 )
 TEXT = f"Write each text as a JSON object with 'id' and 'text' on a line of its own, or {_LEAVE_OUT}"

@@ -18,7 +18,7 @@ from feedmill.jobs.unit_files import has_journal
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
-_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, neardedupe, decontaminate, filter, stat"
+_VERBS_OF_LINES = "convert, tokenize, tag, dedupe, filter, documents decontaminate, documents stat"
 _ROBOTS = {
     "meta_data/info.json": "Version 1 of LeRobot is not supported. Convert it to a LeRobot dataset of version 2 or 3"
     " with LeRobot's converters.",
@@ -152,7 +152,7 @@ def _nothing(store: Store, url: str) -> NotFound:
             "the manifest is empty: it lists no shards",
             file=store.locate(MANIFEST),
             kind="empty-file",
-            fix="Add shards to the folder, and write the manifest with 'feedmill vla manifest'.",
+            fix="Add shards to the folder, and write the manifest with 'feedmill compat vla manifest'.",
         )
     from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
 

@@ -115,7 +115,7 @@ def _not_alone(why: str) -> DataError:
     return DataError(
         f"it cannot be cut without encoding it again ({why})",
         kind="bad-media",
-        fix="Use 'feedmill vla windows' or 'feedmill convert', which decode its frames.",
+        fix="Use 'feedmill compat vla windows' or 'feedmill convert', which decode its frames.",
     )
 
 

@@ -229,7 +229,7 @@ def _check_found(
         raise ConfigError(
             "--split-ratio divides samples, and these files are documents",
             kind="bad-option",
-            fix="Remove it. Documents are divided after tokenizing, with 'feedmill split'.",
+            fix="Remove it. Documents are divided after tokenizing, with 'feedmill tokens split'.",
         )
     if not (recognized.documents if samples is None else samples.total):
         raise empty(report)

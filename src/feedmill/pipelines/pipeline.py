@@ -53,7 +53,6 @@ VERBS = {
     "tag": Verb("curation.tag", takes_many=True, updates=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
     "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
-    "neardedupe": Verb("curation.near.neardedupe", takes_many=True, updates=True),
     "filter": Verb("filtering", updates=True),
     "tokenize": Verb("tokens.verbs.tokenize", takes_output=True, takes_many=True),
     "merge": Verb("tokens.verbs.merge", takes_output=True, takes_many=True),

@@ -247,7 +247,7 @@ def find(plan: Plan, key: str, source: str | None = None) -> list[tuple[str, int
             f"no source has a sample with this key (looked in {', '.join(plan.names)})",
             record=key,
             kind="no-such-sample",
-            fix="Use a key as 'feedmill preview' shows it; the split may exclude the sample.",
+            fix="Use a key as 'feedmill show' shows it; the split may exclude the sample.",
         )
     return found
 

@@ -94,7 +94,7 @@ class MediaFacts:
                 file=self._name,
                 record=key,
                 kind="not-prepared",
-                fix=f"Run 'feedmill prepare-media' on {self._name} with an option that finds this file.",
+                fix=f"Run 'feedmill edit prepare-media' on {self._name} with an option that finds this file.",
             )
         return self._understood(*row)
 
@@ -119,7 +119,7 @@ class MediaFacts:
             "the index has no media metadata",
             file=self._name,
             kind="not-prepared",
-            fix=f"Run 'feedmill prepare-media --media-by-extension {self._name}'.",
+            fix=f"Run 'feedmill edit prepare-media --media-by-extension {self._name}'.",
         )
 
     def _damaged(self, why: str, key: str) -> DataError:
@@ -128,5 +128,5 @@ class MediaFacts:
             file=self._store.locate(INDEX),
             record=key,
             kind="bad-index",
-            fix=f"Run 'feedmill prepare-media' on {self._name} again.",
+            fix=f"Run 'feedmill edit prepare-media' on {self._name} again.",
         )

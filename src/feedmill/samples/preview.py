@@ -1,4 +1,4 @@
-"""Show samples as text, and their images as a contact sheet (``feedmill preview``)."""
+"""Show samples as text, and their images as a contact sheet (``feedmill show``)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def token_text(dataset: Dataset, sample: Any, span: tuple[int, int] | None = Non
         text = printable(provided("row_text")(dataset, sample, span))
     except FeedmillError as error:
         unknown = error.kind == "no-tokenizer"  # the error names an option that only 'decode' has
-        reason = "no manifest names the tokenizer; 'feedmill decode --tokenizer' takes one" if unknown else str(error)
+        reason = (
+            "no manifest names the tokenizer; 'feedmill tokens decode --tokenizer' takes one" if unknown else str(error)
+        )
         return f"(not decoded: {reason})"
     rows = [row for line in text.splitlines() for row in wrap(line, MAX_WIDTH, replace_whitespace=False) or [""]]
     return cut("\n".join(rows), lines, MAX_WIDTH)

@@ -87,8 +87,8 @@ class LossMask:
 
     The markers themselves are ignored. With the scope ``document``, each document is masked as a whole, wherever rows
     begin and end: a row that begins inside an answer keeps that answer, and an answer without an end marker extends to
-    the end of its document (as with ``feedmill merge --learn-between``). If a row does not show whether it begins
-    inside an answer, the tokens of its document before the row are read.
+    the end of its document (as with ``feedmill tokens merge --learn-between``). If a row does not show whether it
+    begins inside an answer, the tokens of its document before the row are read.
 
     The scope ``row`` is that of Modalities: each row is masked on its own. A row without a begin marker or without an
     end marker is ignored entirely, and an end before its begin is an error. For a batch of one row, Feedmill and

@@ -182,8 +182,8 @@ class RowCollator:
                 f"the sample has {real:,} tokens with {self.encoder.real.name}, and its rule predicted"
                 f" {int(row.lengths[number]):,}: its row of {row.seq_len:,} has room for {room:,} more",
                 kind="bad-costs",
-                fix="Compare the rule with 'feedmill lengths --check 1000', and use the same processor, template and"
-                " options for both; or plan with 'mismatch: drop' or more 'headroom'.",
+                fix="Compare the rule with 'feedmill tokens lengths --check-samples 1000', and use the same processor,"
+                " template and options for both; or plan with 'mismatch: drop' or more 'headroom'.",
             ),
             row,
             number,
@@ -201,7 +201,8 @@ class RowCollator:
         if not self._warned:
             self._warned = True
             logger.warning(
-                "%s: %s: %s. Further samples that differ are counted only; 'feedmill lengths --check' finds them.",
+                "%s: %s: %s. Further samples that differ are counted only;"
+                " 'feedmill tokens lengths --check-samples' finds them.",
                 row.sources[number],
                 row.keys[number],
                 what,

@@ -37,7 +37,7 @@ ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 LossRule = Literal["mask", "datatrove"]
 Rule = Literal["missing", "always"]
 TemplateSource = Literal["auto", "flags", "file", "class", "transformers4", "transformers5"]
-Order = Literal["feedmill", "modalities", "datatrove"]
+Order = Literal["feedmill", "compat", "modalities", "datatrove"]
 SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 Given = str | bool | None
 """A special token by its name, ``auto``, or none."""
@@ -475,7 +475,7 @@ class Lengths(Processes, WithProgress):
     measure: Annotated[bool, Flag("Run the processor itself on each sample: slow, for processors without a rule.")] = (
         False
     )
-    check: Annotated[
+    check_samples: Annotated[
         int | None,
         Opt("N", "Compare N samples with the processor itself, extremes first; exit status 1 if any differs.", min=1),
     ] = None

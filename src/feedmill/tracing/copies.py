@@ -1,4 +1,4 @@
-"""Copies of raw documents: lines with the same text, and the near-duplicates that `neardedupe` named."""
+"""Copies of raw documents: lines with the same text, and the near-duplicates that `dedupe --near` named."""
 
 from __future__ import annotations
 

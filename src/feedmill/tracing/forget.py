@@ -1,6 +1,6 @@
 """Find documents that must be forgotten in all that was made from them, and write what removes them from the next run.
 
-The work of ``feedmill forget``. It changes no data. Its folder has:
+The work of ``feedmill documents forget``. It changes no data. Its folder has:
 
     report.json         every file and step that holds them
     exclude.yaml        rules for the ``filter`` of a stream, which drop them by their ids

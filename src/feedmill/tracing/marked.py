@@ -63,7 +63,7 @@ def read_marked(path: str) -> Marked | None:
             f"these attributes have no {name!r}, so they mark no documents",
             file=path,
             kind="bad-option",
-            fix="Give a set that decontaminate, dedupe or neardedupe wrote.",
+            fix="Give a set that decontaminate, dedupe or dedupe --near wrote.",
         )
     return found if files else None
 

@@ -1,10 +1,10 @@
-"""The data browser: `feedmill serve` and `feedmill report`. Pages over the calls of the other rooms.
+"""The data browser: `feedmill serve` and `feedmill serve --export`. Pages over the calls of the other rooms.
 
 An address becomes a state and a view, a function of what is open and of the state that returns plain data; a template
 draws the page from that data, and ``.json`` beside each page returns it. `app.py` -> `state.py` -> a view -> a page.
 
 - `serve.py`: the verb: opens what is given, and runs the server
-- `report.py`: the verb `feedmill report`: the same as one HTML file
+- `report.py`: the verb `feedmill serve --export`: the same as one HTML file
 - `options.py`: the options of both verbs
 - `notebook.py`: `feedmill.show`: the same in a frame for notebooks
 - `cards.py`: what notebooks show of an object by itself, without the packages of the extra

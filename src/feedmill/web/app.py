@@ -349,7 +349,7 @@ class _Pages:
         return await self._redirect(request, "samples", state, make)
 
     async def forget(self, request: Request) -> Response:
-        """Send what must be forgotten with a document, as `feedmill forget --report` writes it."""
+        """Send what must be forgotten with a document, as `feedmill documents forget --report` writes it."""
         state = State(request.query_params.multi_items())
 
         def make() -> tuple[bytes, str]:

@@ -108,7 +108,10 @@ def _next(thing: OpenItem, found: dict[str, Any]) -> dict[str, Any]:
         at = found["differs_at"]
         text = f"From position {at:,} on, the runs see other samples."
         return next_step(text, href=f"/{thing.name}/step?step={at // 16}&row={at}#row", label="Look at this step")
-    return next_step("Keep this page for a ticket:", code=f"feedmill report {thing.path} {other['path']} --compare")
+    return next_step(
+        "Keep this page for a ticket:",
+        code=f"feedmill serve {thing.path} {other['path']} --export compare.html --compare",
+    )
 
 
 def compared(one: OpenItem, other: OpenItem) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """View 6: clusters of duplicates, the words in which two members differ, and duplicates source by source.
 
-The clusters are those that verbs marked, or found here among the documents in memory if none did. ``neardedupe`` writes
-the cluster of each document. ``dedupe`` writes what is marked, and not of what it is a duplicate, so the documents or
-paragraphs with the same text are a cluster. So are the documents with the same question of a benchmark, as
+The clusters are those that verbs marked, or found here among the documents in memory if none did. ``dedupe --near``
+writes the cluster of each document. Exact ``dedupe`` writes what is marked, and not of what it is a duplicate, so the
+documents or paragraphs with the same text are a cluster. So are the documents with the same question of a benchmark,
+as
 ``decontaminate`` writes them: the question is shown beside each of them.
 """
 
@@ -51,7 +52,7 @@ class Clusters:
         starts, members: cluster k is ``members[starts[k]:starts[k + 1]]``, document numbers in order; int64.
         marked: bool[members]: the verb marks the member, or it is not the first one.
         flagged: documents with marks, also those whose cluster is not in memory.
-        report: what `neardedupe` or `decontaminate` counted in its whole run.
+        report: what `dedupe --near` or `decontaminate` counted in its whole run.
         compared: the documents that were compared, int64; None for all.
         questions: name and beginning of the text of each question.
     """
@@ -147,7 +148,7 @@ def _near_written(corpus: Corpus, name: str, report: Any) -> Clusters:
     marks = corpus.documents.columns.get(name, np.full(len(labels), np.nan)) > 0
     known = np.flatnonzero(np.isfinite(labels))
     starts, members = _grouped(zip(labels[known].tolist(), known.tolist(), strict=True))
-    about = f"as neardedupe wrote them to attributes/{name}"
+    about = f"as dedupe --near wrote them to attributes/{name}"
     return Clusters(
         name,
         NEAR,
@@ -229,7 +230,7 @@ def _questions(corpus: Corpus, name: str, manifest: dict[str, Any]) -> Clusters:
 
 
 def _near_here(corpus: Corpus) -> Clusters:
-    """Return near-duplicates with the options of `neardedupe`, among documents from everywhere."""
+    """Return near-duplicates with the options of `dedupe --near`, among documents from everywhere."""
     from feedmill.curation.near.graph import distinct
     from feedmill.curation.near.sketch import signatures
     from feedmill.kernels.hashing import near_pairs
@@ -258,7 +259,7 @@ def _near_here(corpus: Corpus) -> Clusters:
     starts, members = _grouped(zip(labels.tolist(), numbers.tolist(), strict=True))
     marked = _not_first(starts, members)
     among = "" if len(numbers) == len(corpus) else f" among {len(numbers):,} documents from everywhere"
-    about = f"found here{among} with the options of neardedupe: no run of it is recorded beside them"
+    about = f"found here{among} with the options of dedupe --near: no run of it is recorded beside them"
     return Clusters(NEAR, NEAR, False, about, starts, members, marked, int(marked.sum()), compared=numbers)
 
 
@@ -321,7 +322,7 @@ def _next(thing: OpenItem, corpus: Corpus, clusters: Clusters) -> dict[str, Any]
         )
     share = f"{clusters.flagged / max(1, len(corpus)):.1%}"
     if not clusters.written:
-        verb = "neardedupe" if clusters.kind == NEAR else "dedupe"
+        verb = "dedupe --near" if clusters.kind == NEAR else "dedupe"
         text = f"{share} of the documents here are duplicates. Mark them in all files:"
         return next_step(text, code=f"feedmill {verb} {thing.path}")
     column = next(

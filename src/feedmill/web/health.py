@@ -128,7 +128,7 @@ def health(thing: OpenItem, state: State, automatic: bool = True) -> dict[str, A
 def _next(thing: OpenItem, state: str, findings: list[dict[str, Any]]) -> dict[str, Any] | None:
     if state == "done" and findings:
         if any(finding["severity"] == "damaged" for finding in findings):
-            return next_step("Drop what is damaged, and keep the rest:", code=f"feedmill repair {thing.path}")
+            return next_step("Drop what is damaged, and keep the rest:", code=f"feedmill edit repair {thing.path}")
         return next_step("Write the index again after you changed files:", code=f"feedmill prepare {thing.path}")
     if state == "done":
         far = next((row for row in _outliers(thing) if row["far"]), None)

@@ -101,12 +101,13 @@ def life(thing: OpenItem, state: State) -> dict[str, Any]:
         ),
         "held": [f"{made.file}:{made.row + 1}", *made.summary()],
         "command": f"feedmill trace {thing.path} --source-document {made.file}:{made.row + 1} --global-batch {batch}",
-        "forget": f"feedmill forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch} --report FOLDER",
+        "forget": f"feedmill documents forget {made.file}:{made.row + 1} {thing.path} --global-batch {batch}"
+        " --report FOLDER",
     }
 
 
 def forget_files(thing: OpenItem, state: State) -> bytes:
-    """Return what `feedmill forget --report` writes about the document of an address, as a ZIP archive.
+    """Return what `feedmill documents forget --report` writes about the document of an address, as a ZIP archive.
 
     Raises:
         ConfigError: the address has an invalid value, or searching for the id would take too long.
@@ -124,7 +125,7 @@ def forget_files(thing: OpenItem, state: State) -> bytes:
         raise ConfigError(
             f"the document may be in more than {MOST_TIMES:,} places of {wanted:,} positions: too many for a page",
             kind="too-large",
-            fix="Use feedmill forget --report.",
+            fix="Use feedmill documents forget --report.",
         )
     documents = known.documents.find([word])
     report = report_of(documents, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)

@@ -51,7 +51,7 @@ def pipeline(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
 def _next(thing: OpenItem, stale: bool) -> dict[str, Any]:
     if stale:
         return next_step("Some steps are not up to date. Run them:", code=f"feedmill run {thing.path}")
-    return next_step("Keep this run for a ticket:", code=f"feedmill report {thing.path} -o run.html")
+    return next_step("Keep this run for a ticket:", code=f"feedmill serve {thing.path} --export run.html")
 
 
 def _steps(thing: OpenItem, found: Run, records: Mapping[str, StepRecord]) -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ def need_local(store: Store, url: str, verb: str) -> None:
             " data",
             file=url,
             kind="unsupported",
-            fix="Write a new dataset with 'feedmill reshard', or work on a local copy.",
+            fix="Write a new dataset with 'feedmill edit reshard', or work on a local copy.",
         )
 
 

@@ -45,7 +45,7 @@ def forgetful() -> Iterator[None]:
 
 
 def dolma(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["dolma", *map(str, arguments)])
+    return CliRunner().invoke(app, ["compat", "dolma", *map(str, arguments)])
 
 
 def test_help_names_commands_and_their_options() -> None:

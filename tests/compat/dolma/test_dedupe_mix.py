@@ -1,4 +1,4 @@
-"""The golden runs of Dolma 1.2.1, through ``feedmill dolma --exact`` as far as its commands are ours."""
+"""The golden runs of Dolma 1.2.1, through ``feedmill compat dolma --exact`` as far as its commands are ours."""
 
 import os
 import sys

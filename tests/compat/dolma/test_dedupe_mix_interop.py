@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not PYTHON, reason="FEEDMILL_DOLMA_PYTHON names no Python that has Dolma"),
 ]
-OURS, THEIRS = "feedmill", "dolma"
+OURS, THEIRS = "feedmill", "compat", "dolma"
 UNITS = {
     "documents": {"documents": {"attribute_name": "dup", "key": "$.text"}},
     "paragraphs": {"paragraphs": {"attribute_name": "dup"}, "skip_empty": True},
@@ -38,7 +38,7 @@ def run(tool, folder, verb, config, exact=True):
     words = ["-c", "config.json", verb]
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
     if tool == OURS:
-        words = command("dolma", *(["--exact"] if exact else []), *words)
+        words = command("compat", "dolma", *(["--exact"] if exact else []), *words)
     else:
         words = [str(Path(str(PYTHON)).with_name("dolma")), *words]
         environment.pop("PYTHONPATH", None)

@@ -1,4 +1,4 @@
-"""``feedmill dolma tokens`` killed at random moments: the same command finishes it, with the bytes of a quiet run."""
+"""``feedmill compat dolma tokens`` killed at random moments: the same command finishes it with the same bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,18 @@ def corpus(folder: Path, files: int, documents: int) -> None:
 
 
 def start(folder: Path, out: str) -> subprocess.Popen[bytes]:
-    words = ["dolma", "tokens", "--documents", "*.jsonl", "*.jsonl.gz", "--destination", out, "--processes", "2"]
+    words = [
+        "compat",
+        "dolma",
+        "tokens",
+        "--documents",
+        "*.jsonl",
+        "*.jsonl.gz",
+        "--destination",
+        out,
+        "--processes",
+        "2",
+    ]
     words += ["--tokenizer.name_or_path", str(DOLMA / "tokenizer/tokenizer.json"), "--tokenizer.eos_token_id", "2"]
     words += ["--max_size", "150000", "--batch_size", "500"]
     program = (

@@ -1,4 +1,4 @@
-"""``feedmill dolma stat`` beside what Dolma wrote, and where it does better."""
+"""``feedmill compat dolma stat`` beside what Dolma wrote, and where it does better."""
 
 from __future__ import annotations
 

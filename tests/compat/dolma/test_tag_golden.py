@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "fixed"])
 @pytest.mark.parametrize("run", RUNS, ids=[run["name"] for run in RUNS])
 def test_runs_of_dolma(place: Path, run: dict[str, Any], exact: bool) -> None:
-    result = CliRunner().invoke(app, ["dolma", *(["--exact"] if exact else []), *run["argv"][1:]])
+    result = CliRunner().invoke(app, ["compat", "dolma", *(["--exact"] if exact else []), *run["argv"][1:]])
     assert result.exit_code == 0, result.output
     equal = True
     for output in run["outputs"]:

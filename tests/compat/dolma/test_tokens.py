@@ -1,4 +1,4 @@
-"""``feedmill dolma tokens`` beside what Dolma wrote, and where it does better."""
+"""``feedmill compat dolma tokens`` beside what Dolma wrote, and where it does better."""
 
 from __future__ import annotations
 

@@ -51,7 +51,15 @@ def test_the_order_is_dolmas(
 
 def test_summaries_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = inputs(tmp_path, "data/attributes/exp-1")
-    words = ["stat", "--attributes", "data/attributes/exp-1/web/part-000.jsonl.gz", "--bins", 7, "--report"]
+    words = [
+        "documents",
+        "stat",
+        "--attributes",
+        "data/attributes/exp-1/web/part-000.jsonl.gz",
+        "--bins",
+        7,
+        "--report",
+    ]
     theirs(folder, "-m", "dolma.cli", *words, "theirs")
     assert dolma(folder, "--exact", *words, "ours", monkeypatch=monkeypatch).exit_code == 0
     assert plain(folder / "ours/summaries.jsonl.gz") == plain(folder / "theirs/summaries.jsonl.gz")

@@ -1,4 +1,4 @@
-"""``feedmill dolma warc`` writes what Dolma 1.2.1 wrote for the same archive, and its function is there in Python."""
+"""``feedmill compat dolma warc`` writes what Dolma 1.2.1 wrote for the same archive; so does its function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MADE_WITH = {"resiliparse": "2.0.1", "trafilatura": "2.3.1", "licensed": "2.0.1"
 
 
 def dolma(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["dolma", *map(str, arguments)])
+    return CliRunner().invoke(app, ["compat", "dolma", *map(str, arguments)])
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(*words: Any, code: int = 0, stdin: str = "") -> str:
-    done = CliRunner().invoke(app, ["energon", *map(str, words)], input=stdin)
+    done = CliRunner().invoke(app, ["compat", "energon", *map(str, words)], input=stdin)
     assert done.exit_code == code, done.output
     return str(done.output)
 

@@ -1,4 +1,4 @@
-"""``feedmill megatron preprocess_data`` and ``merge_datasets``: the original's bytes from the original's arguments.
+"""``feedmill compat megatron preprocess_data`` and ``merge_datasets``: the original's arguments and bytes.
 
 The golden files are what ``tools/preprocess_data.py`` and ``tools/merge_datasets.py`` of Megatron-LM wrote.
 """
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def megatron(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, ["megatron", *map(str, arguments)])
+    return CliRunner().invoke(app, ["compat", "megatron", *map(str, arguments)])
 
 
 def preprocess(*arguments: Any, prefix: str = "out") -> Result:

@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def preprocess(*arguments: Any) -> Result:
     words = ["--input", "s.jsonl", "--tokenizer-type", "HuggingFaceTokenizer", *map(str, arguments)]
-    return CliRunner().invoke(app, ["megatron", "preprocess_data", *words])
+    return CliRunner().invoke(app, ["compat", "megatron", "preprocess_data", *words])
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -156,7 +156,9 @@ def test_what_is_not_reproduced_is_refused_in_files_and_commands(name: str, valu
     with pytest.raises(ConfigError, match=rf"run\.yaml:\d+: .*{words}"):
         fm.Recipe.load("run.yaml")
     listed = [] if value is True else value if isinstance(value, list) else [value]
-    done = CliRunner().invoke(app, ["megatron", "recipe", *command(RUN), f"--{name.replace('_', '-')}", *listed])
+    done = CliRunner().invoke(
+        app, ["compat", "megatron", "recipe", *command(RUN), f"--{name.replace('_', '-')}", *listed]
+    )
     assert done.exit_code == 1
     assert words in done.output
 
@@ -176,7 +178,7 @@ def command(run: dict[str, Any]) -> list[str]:
 
 def test_what_is_not_followed_is_named() -> None:
     more = ["--bf16", "--num-layers", "2", "--num-workers", "8", "--reset-position-ids", "--fim-rate", "0.1"]
-    done = CliRunner().invoke(app, ["megatron", "recipe", *command(RUN), *more])
+    done = CliRunner().invoke(app, ["compat", "megatron", "recipe", *command(RUN), *more])
     assert done.exit_code == 0
     assert done.stderr.splitlines() == [
         "note: 'num_workers' has no effect: the samples and their order are the same",
@@ -275,7 +277,7 @@ def used_tool(verb: str, given: dict[str, Any]) -> Any:
             listed = value if isinstance(value, list) else [] if value is True else [value]
             words += [f"--{name.replace('_', '-')}", *map(str, listed)]
     before = set(Path().iterdir())
-    done = CliRunner().invoke(app, ["megatron", verb, *words])
+    done = CliRunner().invoke(app, ["compat", "megatron", verb, *words])
     new = {path: path.read_bytes() for path in set(Path().iterdir()) - before}
     for path in new:
         path.unlink()
@@ -319,7 +321,7 @@ def test_an_argument_that_is_not_used_is_refused_or_named(name: str, tool: None)
     given = {**TOOL, name: IDLE_FLAGS.get(name, "1")}
     setting = PREPROCESS.settings[name]
     words = [part for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value) if part is not True]
-    done = CliRunner().invoke(app, ["megatron", "preprocess_data", *words])
+    done = CliRunner().invoke(app, ["compat", "megatron", "preprocess_data", *words])
     if setting.fate is Fate.REFUSED:
         assert done.exit_code == 1
         assert f"'{name}' is unsupported: {setting.words}" in done.output

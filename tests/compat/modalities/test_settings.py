@@ -51,7 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*words: object, status: int = 0) -> str:
-    done = CliRunner().invoke(app, ["modalities", "data", *map(str, words)], prog_name="feedmill")
+    done = CliRunner().invoke(app, ["compat", "modalities", "data", *map(str, words)], prog_name="feedmill")
     assert done.exit_code == status, done.output
     return done.output
 
@@ -78,7 +78,7 @@ def packed(folder: str, **change: Any) -> Any:
     if given:
         config["settings"]["dst_path"] = f"{folder}/{given}"
     Path("c.yaml").write_text(yaml.dump(config))
-    done = CliRunner().invoke(app, ["modalities", "data", "pack_encoded_data", "c.yaml"])
+    done = CliRunner().invoke(app, ["compat", "modalities", "data", "pack_encoded_data", "c.yaml"])
     if done.exit_code:
         return done.output
     path = Path(folder, given) if given else Path(config["settings"]["src_path"]).with_suffix(".pbin")
@@ -174,7 +174,7 @@ def prepared(folder: str, **change: Any) -> Any:
     config["settings"]["dst_path"] = f"{folder}/{config['settings']['dst_path']}"
     Path("i.yaml").write_text(yaml.dump(config))
     done = CliRunner().invoke(
-        app, ["modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "i.yaml"]
+        app, ["compat", "modalities", "data", "prepare_instruction_tuning_data", "--config_file_path", "i.yaml"]
     )
     if done.exit_code:
         return done.output
@@ -244,7 +244,7 @@ def made(*words: object) -> dict[str, bytes]:
     Path("below").mkdir(exist_ok=True)
     Path("below/a.jsonl").write_bytes(b'{"text": "other"}\n' * 5)
     before = {path for path in Path().iterdir() if path.is_file()}
-    done = CliRunner().invoke(app, ["modalities", "data", *map(str, words)])
+    done = CliRunner().invoke(app, ["compat", "modalities", "data", *map(str, words)])
     new = {path for path in Path().iterdir() if path.is_file()} - before
     found = {path.name: path.read_bytes() for path in new} if done.exit_code == 0 else {"error": done.output.encode()}
     for path in new:

@@ -1,4 +1,4 @@
-"""``feedmill nanotron preprocess_data``: the original's bytes from the original's arguments."""
+"""``feedmill compat nanotron preprocess_data``: the original's bytes from the original's arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def preprocess(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, ["nanotron", "preprocess_data", "--workers", "1", *map(str, arguments)])
+    return CliRunner().invoke(app, ["compat", "nanotron", "preprocess_data", "--workers", "1", *map(str, arguments)])
 
 
 @pytest.mark.parametrize("run", RUNS)

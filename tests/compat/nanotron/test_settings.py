@@ -287,7 +287,7 @@ def preprocessed(before: dict[str, Any], after: dict[str, Any], form: str = "jso
     words = [part for name, value in before.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     more = [part for name, value in after.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     old = set(Path().rglob("*"))
-    done = CliRunner().invoke(app, ["nanotron", "preprocess_data", *words, form, *more])
+    done = CliRunner().invoke(app, ["compat", "nanotron", "preprocess_data", *words, form, *more])
     new = {path for path in set(Path().rglob("*")) - old if path.is_file()}
     found = {
         str(path): b"" if path.suffix == ".json" else path.read_bytes() for path in new if path.suffix != ".lineage"

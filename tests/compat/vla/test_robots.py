@@ -207,14 +207,14 @@ def test_data_sets_of_unlike_windows_are_mixed_in_the_shorter_one(robots: Path, 
 
 def test_an_unknown_field_is_found_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(json.dumps(config(action_fields=[ACTIONS[0] + "z"])))
-    shown = feedmill("vla", "plan", tmp_path / "run.yaml", status=1)
+    shown = feedmill("compat", "vla", "plan", tmp_path / "run.yaml", status=1)
     assert f"did you mean '{ACTIONS[0]}'?" in shown
     with pytest.raises(DataError, match=f"no field '{ACTIONS[0]}z'.*did you mean '{ACTIONS[0]}'.*Use the fields"):
         first(action_fields=[ACTIONS[0] + "z"], normalization={"enabled": False})
 
 
 def test_statistics_are_of_vla_foundrys_data_sets(tmp_path: Path) -> None:
-    shown = feedmill("vla", "stats", lerobot_v3(tmp_path / "lerobot", [3, 2]), status=1)
+    shown = feedmill("compat", "vla", "stats", lerobot_v3(tmp_path / "lerobot", [3, 2]), status=1)
     assert "the samples have no lowdim.npz" in shown and "this is a LeRobot dataset" in shown
 
 
@@ -224,6 +224,13 @@ def test_statistics_without_clusters_of_values_name_the_key(robots: Path, tmp_pa
         del entry["tdigest_state"]
     (tmp_path / "old.json").write_text(json.dumps(entries))
     shown = feedmill(
-        "vla", "merge-stats", tmp_path / "old.json", robots / "stats.json", "--output", tmp_path / "m", status=1
+        "compat",
+        "vla",
+        "merge-stats",
+        tmp_path / "old.json",
+        robots / "stats.json",
+        "--output",
+        tmp_path / "m",
+        status=1,
     )
-    assert "tdigest_state" in shown and "feedmill vla stats" in shown and "KeyError" not in shown
+    assert "tdigest_state" in shown and "feedmill compat vla stats" in shown and "KeyError" not in shown

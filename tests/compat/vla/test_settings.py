@@ -183,7 +183,7 @@ def test_a_recipe_has_the_samples_of_the_run(form: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
     whole = sum(VlaRun(config).samples_per_dataset) * 3
     assert len(fm.Recipe.load(tmp_path / "run.yaml").plan()) == whole == VlaRun.load(tmp_path / "run.yaml").total
-    for verb in (["plan"], ["vla", "plan"]):
+    for verb in (["plan"], ["compat", "vla", "plan"]):
         done = CliRunner().invoke(app, [*verb, str(tmp_path / "run.yaml")])
         assert f"{whole:,} samples" in done.stdout, verb
 

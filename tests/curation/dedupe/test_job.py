@@ -449,7 +449,7 @@ def test_a_name_is_text():
 def test_a_benchmark_to_compare_with_points_to_decontaminate(tmp_path, place):
     write_documents(tmp_path, ["What is a lantern?"])
     write_lines(tmp_path / place, [json.dumps({"id": "1", "question": "What is a lantern?", "answer": "a lamp"})])
-    with pytest.raises(ConfigError, match=r"questions of a benchmark.*feedmill decontaminate"):
+    with pytest.raises(ConfigError, match=r"questions of a benchmark.*feedmill documents decontaminate"):
         fm.dedupe(f"{tmp_path}/documents", against=[f"{tmp_path}/{place}"], progress=False)
 
 

@@ -1,4 +1,4 @@
-"""``kill -9`` at any moment of ``feedmill extract``, and the same command again: the files of an undisturbed run."""
+"""``kill -9`` at any moment of ``feedmill documents extract``; the same command writes the undisturbed files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helpers.web_archives import archive, pages
 
 pytest.importorskip("resiliparse")
 
-COMMAND = ["extract", "crawl", "-o", "web", "-t", "char_length_v1", "--html-tagger", "cc_re", "--workers"]
+COMMAND = ["documents", "extract", "crawl", "-o", "web", "-t", "char_length_v1", "--html-tagger", "cc_re", "--workers"]
 
 
 def command(processes: int) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
-from feedmill.curation.near.neardedupe import neardedupe
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
 from feedmill.errors import ConfigError
 from feedmill.jobs import memory
@@ -40,7 +40,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find(*patterns: str, signatures: str | None = None, workers: int = 1, **options: Any) -> NearReport:
-    return neardedupe(patterns or ["documents"], signatures=signatures, workers=workers, progress=False, **options)
+    options = {"signatures": signatures, "workers": workers, "progress": False, **options}
+    return dedupe(patterns or ["documents"], near=True, **options)
 
 
 def outputs(root: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find(signatures: str | None = "s", workers: int = 1, **options: Any) -> None:
-    neardedupe(["documents"], signatures=signatures, workers=workers, progress=False, **options)
+    dedupe(["documents"], near=True, signatures=signatures, workers=workers, progress=False, **options)
 
 
 def refused(signatures: str | None = "s", **options: object) -> FeedmillError:
@@ -130,7 +130,7 @@ def test_signatures_are_local() -> None:
 
 def test_nothing_to_read(folder: Path) -> None:
     with pytest.raises(FeedmillError) as caught:
-        neardedupe(["documents/*.zst"], progress=False)
+        dedupe(["documents/*.zst"], near=True, progress=False)
     assert caught.value.kind == "no-documents"
 
 

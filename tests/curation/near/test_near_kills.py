@@ -20,7 +20,7 @@ from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
 import os, signal, sys
-from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.jobs import memory
 from feedmill.storage import local
 
@@ -35,7 +35,7 @@ def go(folder, patterns, die=None):
                 os.kill(os.getpid(), signal.SIGKILL)
         publish(temporary, final)
     local.publish = dying
-    neardedupe(patterns, threshold=0.7, signatures=SIGNATURES, workers=1, memory="1GB", progress=False)
+    dedupe(patterns, near=True, threshold=0.7, signatures=SIGNATURES, workers=1, memory="1GB", progress=False)
 
 def forked(*arguments):
     child = os.fork()
@@ -108,7 +108,7 @@ def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int, full:
     assert int(done.stdout) > 20
 
 
-COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "neardedupe", "documents"]
+COMMAND = [sys.executable, "-c", "from feedmill.cli.app import main; main()", "dedupe", "--near", "documents"]
 ROOM = ["--memory", "6GB"]  # with less of it, and more workers, the folder would be divided into other files
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.curation.near.neardedupe import neardedupe
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(**options: Any) -> Any:
-    return fm.neardedupe(["documents"], workers=1, progress=False, **{"threshold": THRESHOLDS, **options})
+    return fm.dedupe(["documents"], near=True, workers=1, progress=False, **{"threshold": THRESHOLDS, **options})
 
 
 def outputs(root: Path) -> dict[str, bytes]:
@@ -49,7 +49,7 @@ def alone(root: Path) -> dict[str, bytes]:
     bands, rows = Neardedupe((), threshold=THRESHOLDS).shape
     for threshold, name in SETS.items():
         options: dict[str, Any] = {"name": name, "threshold": threshold, "bands": bands, "rows": rows}
-        neardedupe([str(root / "documents")], **options, workers=1, progress=False)
+        dedupe([str(root / "documents")], near=True, **options, workers=1, progress=False)
     return outputs(root)
 
 
@@ -107,15 +107,15 @@ def test_an_interrupted_run_is_finished(
 
 
 def test_the_command_takes_several(folder: Path) -> None:
-    done = CliRunner().invoke(app, ["neardedupe", "documents", "--threshold", "0.5,0.8", "--workers", "1"])
+    done = CliRunner().invoke(app, ["dedupe", "--near", "documents", "--threshold", "0.5,0.8", "--workers", "1"])
     assert done.exit_code == 0, done.output
     assert "in attributes/dup_near_0_5" in done.stdout and "in attributes/dup_near_0_8" in done.stdout
     dry = run(dry_run=True)
     paths = {path.path for path in dry.dry_run.outputs}
     assert {Path(path).parent.name for path in paths if path.endswith(".jsonl")} >= {"dup_near_1"}
-    one = CliRunner().invoke(app, ["neardedupe", "documents", "--threshold", "0.8", "--workers", "1", "--json"])
+    one = CliRunner().invoke(app, ["dedupe", "--near", "documents", "--threshold", "0.8", "--workers", "1", "--json"])
     assert json.loads(one.stdout)["name"] == "dup_near" and json.loads(one.stdout)["others"] == []
-    bad = CliRunner().invoke(app, ["neardedupe", "documents", "--threshold", "0.8,much"])
+    bad = CliRunner().invoke(app, ["dedupe", "--near", "documents", "--threshold", "0.8,much"])
     assert bad.exit_code == 1 and "is not a number" in bad.output
 
 

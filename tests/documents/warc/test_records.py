@@ -160,7 +160,7 @@ def test_folders_patterns_and_names_are_found(tmp_path) -> None:  # type: ignore
     assert [file.path for file in find_archives(f"{tmp_path}/*.txt")] == ["notes.txt"]
     assert [file.path for file in find_archives(f"{tmp_path}/deep/c.wet.gz")] == ["c.wet.gz"]
     assert [stem(name) for name in names] == ["a", "b", "d", "deep/c"]
-    with pytest.raises(ConfigError, match="feedmill extract"):
+    with pytest.raises(ConfigError, match="feedmill documents extract"):
         find_documents([f"{tmp_path}/a.warc.gz"])
     with pytest.raises(NotFound, match="no such file"):
         find_archives(f"{tmp_path}/nothing")

@@ -61,7 +61,7 @@ def test_windows_without_an_index(name: str, kind: str, size: int | None, tmp_pa
 @pytest.mark.parametrize(("name", "kind", "size"), CASES)
 def test_an_index_makes_documents(name: str, kind: str, size: int | None, tmp_path: Path) -> None:
     path = put(tmp_path / name, kind)
-    words = ["index", str(path), "--eos-id", "9", *(["--token-size", str(size)] if size else [])]
+    words = ["tokens", "index", str(path), "--eos-id", "9", *(["--token-size", str(size)] if size else [])]
     result = CliRunner().invoke(app, words)
     wanted = BEGINS if "llm.c" in kind else ENDS
     assert result.exit_code == 0 and f"{len(wanted)} documents" in result.output, result.output
@@ -72,8 +72,8 @@ def test_an_index_makes_documents(name: str, kind: str, size: int | None, tmp_pa
     assert sum(row["tokens"] for row in plan.read(range(len(plan)))) == len(IDS)
     fm.convert(path, tmp_path / "out", "pbin", progress=False)
     assert documents(fm.open(tmp_path / "out")) == wanted
-    assert "input_ids" in CliRunner().invoke(app, ["preview", str(path)]).output
-    assert json.loads(CliRunner().invoke(app, ["info", str(path), "--json"]).stdout)["tokens"] == len(IDS)
+    assert "input_ids" in CliRunner().invoke(app, ["show", str(path)]).output
+    assert json.loads(CliRunner().invoke(app, ["show", str(path), "--json"]).stdout)["tokens"] == len(IDS)
     assert CliRunner().invoke(app, words).exit_code == 1, "it exists"
 
 

@@ -72,11 +72,11 @@ def test_masks_of_chats_and_prompts() -> None:
 def test_verbs_understand_them(cache: Path, tmp_path: Path) -> None:
     report = fm.check(cache)
     assert not report.findings and any("'attention_mask' is left out" in note for note in report.notes)
-    info = json.loads(CliRunner().invoke(app, ["info", str(cache), "--json"]).stdout)
+    info = json.loads(CliRunner().invoke(app, ["show", str(cache), "--json"]).stdout)
     assert info["tokens"] == sum(map(len, WANTED)) and info["tokenizer"] == "gpt2" and info["source_shards"] == 2
     assert info["processor"]["append_eos"] is True
-    assert CliRunner().invoke(app, ["info", str(cache)]).exit_code == 0
-    assert CliRunner().invoke(app, ["preview", str(cache)]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", str(cache)]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", str(cache)]).exit_code == 0
     plan = fm.Recipe.parse({"source": str(cache), "shuffle": "none", "epochs": 1, "pack": {"seq_len": 128}}).plan()
     assert sum(row["tokens"] for row in plan.read(range(len(plan)))) == sum(map(len, WANTED))
     loader = fm.Loader(plan, batch_size=4, rank=0, world_size=1)

@@ -40,10 +40,10 @@ def test_documents_and_windows_are_those_of_litdata(folder: Path) -> None:
 
 def test_verbs_understand_them(folder: Path, tmp_path: Path) -> None:
     assert not fm.check(folder).findings
-    assert json.loads(CliRunner().invoke(app, ["info", str(folder), "--json"]).stdout)["tokens"] == sum(
+    assert json.loads(CliRunner().invoke(app, ["show", str(folder), "--json"]).stdout)["tokens"] == sum(
         map(len, WANTED)
     )
-    assert CliRunner().invoke(app, ["preview", str(folder)]).exit_code == 0
+    assert CliRunner().invoke(app, ["show", str(folder)]).exit_code == 0
     fm.convert(folder, tmp_path / "out", "ds", progress=False)
     assert documents(fm.open(tmp_path / "out")) == WANTED
     plan = fm.Recipe.parse({"source": str(folder), "shuffle": "none", "epochs": 1, "pack": {"seq_len": 16}}).plan()

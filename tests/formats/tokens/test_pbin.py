@@ -312,7 +312,7 @@ class TestSidecar:
             f.seek(64 + 8 * 5)
             f.write(struct.pack("<Q", 26))
         with pytest.raises(
-            DataError, match=r"x.pbin.feedmill.bounds: the bounds of documents are corrupt.*feedmill index"
+            DataError, match=r"x.pbin.feedmill.bounds: the bounds of documents are corrupt.*feedmill tokens index"
         ):
             len(open_one(path))
         write_bounds(LocalStore(path.parent), "x.pbin")

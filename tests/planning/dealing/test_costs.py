@@ -184,7 +184,7 @@ def test_which_sources_do_not_know_a_cost(tmp_path: Path) -> None:
     said = str(caught.value)
     assert caught.value.kind == "no-costs"
     assert "the cost 'pixels' is unknown for 4 of 4 sources: 'docs', 'one', 'two', 'rows'" in said
-    assert "For 'one', 'two': Run 'feedmill prepare DATASET' and then 'feedmill prepare-media DATASET" in said
+    assert "For 'one', 'two': Run 'feedmill prepare DATASET' and then 'feedmill edit prepare-media DATASET" in said
     assert "For 'rows': Add a numeric column 'pixels'" in said and "'numbered' does not have it" in said
     with pytest.raises(ConfigError, match=r"3 of 4 .*: 'one', 'two', 'rows'.*feedmill tokenize DATASET"):
         Costs(plan, "attention")

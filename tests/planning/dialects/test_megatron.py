@@ -108,12 +108,14 @@ def test_wrong_arguments_are_named(change: dict[str, Any], words: str) -> None:
 def test_the_command_line_of_a_run(folder: Path) -> None:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in SIZES.items()]
     words += ["--bf16", "--num-layers", "2", "--data-path", *BLEND.split(), "--split", "969,20,11"]
-    result = CliRunner().invoke(app, ["megatron", "recipe", "--part", "valid", "--output", "valid.yaml", *words])
+    result = CliRunner().invoke(
+        app, ["compat", "megatron", "recipe", "--part", "valid", "--output", "valid.yaml", *words]
+    )
     assert result.exit_code == 0, result.output
     expected = fm.Recipe.parse(recipe({**RUN, "samples": [700, 30, 10]}, "valid")).plan().fingerprint
     assert fm.Recipe.load("valid.yaml").plan().fingerprint == expected
-    shown = CliRunner().invoke(app, ["megatron", "recipe", *words])
+    shown = CliRunner().invoke(app, ["compat", "megatron", "recipe", *words])
     assert yaml.safe_load(shown.stdout)["samples"] == 700
     assert "megatron blend 0.3 : 0.5 : 0.2" in CliRunner().invoke(app, ["plan", "valid.yaml"]).output
-    empty = CliRunner().invoke(app, ["megatron", "recipe", "--bf16"])
+    empty = CliRunner().invoke(app, ["compat", "megatron", "recipe", "--bf16"])
     assert empty.exit_code == 1 and "name no data" in empty.output

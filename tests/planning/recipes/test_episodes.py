@@ -73,7 +73,9 @@ MIX = {
 def test_a_mixture_has_one_shape_one_rate_and_the_statistics_of_what_it_draws(tmp_path: Path) -> None:
     robots = two(tmp_path)
     recipe = saved(tmp_path, MIX)
-    with pytest.raises(ConfigError, match=r"there are no statistics of 'action' of the source 'a'.*feedmill stat"):
+    with pytest.raises(
+        ConfigError, match=r"there are no statistics of 'action' of the source 'a'.*feedmill documents stat"
+    ):
         recipe.plan()
     report = recipe.statistics(progress=False)
     parts = []
@@ -599,20 +601,20 @@ def test_the_command_writes_and_shows_them(tmp_path: Path) -> None:
 
     two(tmp_path)
     saved(tmp_path, MIX)
-    shown = run("stat", tmp_path / "recipe.yaml").stdout
+    shown = run("documents", "stat", tmp_path / "recipe.yaml").stdout
     assert "30.0000%" in shown and "action[4]" in shown and "(2 computed, 0 known)" in shown
-    found = json.loads(run("stat", tmp_path / "recipe.yaml", "--json").stdout)
+    found = json.loads(run("documents", "stat", tmp_path / "recipe.yaml", "--json").stdout)
     assert found["known"] == 2 and len(found["features"]["action"]["q01"]) == 5
-    failed = run("stat", tmp_path / "recipe.yaml", "--plot")
+    failed = run("documents", "stat", tmp_path / "recipe.yaml", "--plot")
     assert failed.exit_code and "statistics of a recipe are of it alone" in failed.output
     (tmp_path / "docs.jsonl").write_text('{"text": "x"}\n')
     (tmp_path / "docs.yaml").write_text("source: docs.jsonl")
-    assert "none of the 1 sources has robot episodes" in run("stat", tmp_path / "docs.yaml").output
-    assert "their statistics are those of a recipe" in run("stat", tmp_path / "a").output
+    assert "none of the 1 sources has robot episodes" in run("documents", "stat", tmp_path / "docs.yaml").output
+    assert "their statistics are those of a recipe" in run("documents", "stat", tmp_path / "a").output
     lacking = {"normalize": {"actions": "mean_std"}, "sizes": {"actions": 5}}
     saved(tmp_path, {"blend": [{"path": "a"}, {"path": "b"}], "samples": 9, "episodes": lacking})
-    for verb in ("stat", "plan"):
-        assert "note: a has no actions: all padding" in run(verb, tmp_path / "recipe.yaml").output
+    for verb in (["documents", "stat"], ["plan"]):
+        assert "note: a has no actions: all padding" in run(*verb, tmp_path / "recipe.yaml").output
 
 
 def test_a_condition_that_no_frame_fulfils_and_a_key_that_is_not_there(tmp_path: Path) -> None:

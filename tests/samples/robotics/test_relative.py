@@ -108,7 +108,7 @@ def test_a_group_without_rotation_is_a_difference_from_any_state(tmp_path: Path)
 def test_statistics_are_those_of_the_relative_values(tmp_path: Path) -> None:
     fields = make(tmp_path)
     (tmp_path / "groups.yaml").write_text(yaml.safe_dump({"data": {"pose_groups": [GROUP]}}))
-    out = feedmill("vla", "stats", tmp_path, "--pose-groups", tmp_path / "groups.yaml")
+    out = feedmill("compat", "vla", "stats", tmp_path, "--pose-groups", tmp_path / "groups.yaml")
     assert f"{XYZ}_relative" in out and f"{XYZ} " in out
     stats = json.loads((tmp_path / "stats.json").read_text())
     values = np.stack([np.hstack(expected(lowdim)) for lowdim in fields])
@@ -176,6 +176,6 @@ def test_samples_and_fields_that_are_no_poses_are_named(tmp_path: Path) -> None:
         batch(tmp_path / "d", [f"{SIX}_relative"])
     (tmp_path / "no.yaml").write_text("a: 1\n")
     assert "the file has no pose_groups" in feedmill(
-        "vla", "stats", tmp_path / "a", "--pose-groups", tmp_path / "no.yaml", status=1
+        "compat", "vla", "stats", tmp_path / "a", "--pose-groups", tmp_path / "no.yaml", status=1
     )
     assert sources([XYZ, f"{SIX}_relative"], pose_groups([GROUP])) == [XYZ, STATE[XYZ], SIX, STATE[SIX]]

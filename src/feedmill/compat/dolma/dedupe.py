@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma dedupe``: the attributes and filter equal those of Dolma with one process."""
+"""Implement ``feedmill compat dolma dedupe``: the attributes and filter equal those of Dolma with one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma mix``: Dolma's configuration and the same outputs."""
+"""Implement ``feedmill compat dolma mix``: Dolma's configuration and the same outputs."""
 
 from __future__ import annotations
 

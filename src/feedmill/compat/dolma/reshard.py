@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma reshard`` and ``python -m dolma.tokenizer.reshard``."""
+"""Implement ``feedmill compat dolma reshard`` and ``python -m dolma.tokenizer.reshard``."""
 
 from __future__ import annotations
 

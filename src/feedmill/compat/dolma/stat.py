@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma stat``: Dolma's summaries of attributes."""
+"""Implement ``feedmill compat dolma stat``: Dolma's summaries of attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma tag`` and ``feedmill dolma list``."""
+"""Implement ``feedmill compat dolma tag`` and ``feedmill compat dolma list``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma tokens``. docs/migration/dolma.md lists the differences from Dolma."""
+"""Implement ``feedmill compat dolma tokens``. docs/migration/dolma.md lists the differences from Dolma."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``feedmill energon checkpoint``: describe saved states of loaders, and write them for another number of ranks.
+"""``feedmill compat energon checkpoint``: describe saved states of loaders, and write them for another number of ranks.
 
 A state of Feedmill fits any number of ranks and workers, so writing it again changes only the number of files. With
 packing, groups and hooks that yield, a rank needs the states of all ranks; then each file has the list of them.

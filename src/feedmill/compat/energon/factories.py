@@ -184,7 +184,7 @@ class BaseWebdatasetFactory(BaseCoreDatasetFactory):
         tar_index_only: bool = False,
         media_filter: Any = None,
     ) -> tuple[set[str], list[tuple[str, int]]]:
-        """Index the shards of a folder as ``feedmill energon prepare`` does.
+        """Index the shards of a folder as ``feedmill compat energon prepare`` does.
 
         Args:
             parent_path: the folder.

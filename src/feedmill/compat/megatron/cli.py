@@ -1,4 +1,4 @@
-"""Implement ``feedmill megatron ...``: Megatron-LM's data tools with the same arguments and the same bytes.
+"""Implement ``feedmill compat megatron ...``: Megatron-LM's data tools with the same arguments and the same bytes.
 
 docs/migration/megatron.md lists the differences.
 """

@@ -55,7 +55,7 @@ class Arguments(ArgumentParser):
     """
 
     def __init__(self, command: str, help: str, fail: Callable[[str], NoReturn]) -> None:
-        super().__init__(prog=f"feedmill megatron {command}", description=help)
+        super().__init__(prog=f"feedmill compat megatron {command}", description=help)
         self._fail = fail
 
     def error(self, message: str) -> NoReturn:

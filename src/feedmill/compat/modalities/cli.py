@@ -1,4 +1,4 @@
-"""Implement ``feedmill modalities data ...``: the data commands and options of Modalities 0.5.
+"""Implement ``feedmill compat modalities data ...``: the data commands and options of Modalities 0.5.
 
 The files equal Modalities' own byte for byte, except where the original loses or corrupts data: an empty document
 that ends a file, a merge with a wrong index, or lines joined without a newline. docs/migration/modalities.md lists the

@@ -1,4 +1,4 @@
-"""Implement ``feedmill nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``.
+"""Implement ``feedmill compat nanotron preprocess_data ...``: the arguments of Nanotron's ``tools/preprocess_data.py``.
 
 The files equal the original's byte for byte. Documents that the original skips silently are counted and reported.
 docs/migration/nanotron.md lists the differences.

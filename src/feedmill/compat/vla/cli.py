@@ -1,4 +1,4 @@
-"""Implement ``feedmill vla ...``: manifests and statistics of VLA Foundry's data, and plans of its runs."""
+"""Implement ``feedmill compat vla ...``: manifests and statistics of VLA Foundry's data, and plans of its runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Functions of ``vla_foundry.data.robotics.utils`` under their names: poses and windows.
 
-Statistics of several datasets are merged by ``feedmill vla merge-stats``.
+Statistics of several datasets are merged by ``feedmill compat vla merge-stats``.
 
 The results are those of `feedmill.samples.robotics`, which works on any number of poses at once.
 """

@@ -120,7 +120,7 @@ def _references(
             "the rows are questions of a benchmark, and not documents with a text",
             file=found[0].name,
             kind="bad-document",
-            fix="Find questions with 'feedmill decontaminate DOCUMENTS --against BENCHMARK'.",
+            fix="Find questions with 'feedmill documents decontaminate DOCUMENTS --against BENCHMARK'.",
         )
     return found
 

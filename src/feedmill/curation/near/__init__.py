@@ -3,7 +3,7 @@
 Texts become signatures, signatures keys of bands, equal keys pairs, similar pairs a graph, its components clusters, of
 which one document is kept. A folder of signatures holds this for several dumps, which are added one after the other.
 
-- `neardedupe.py`: the function; `options.py`: options, bands and the report; `job.py`: files and attributes.
+- `options.py`: bands and the report; `job.py`: files and attributes.
 - `adding.py`: one dump, from signatures to decisions; `parallel.py`: its tasks on all cores.
 - `sketch.py`: signatures of a file; `keys.py`: keys by band and range; `join.py`: pairs of a band; `graph.py`: pairs on
   disk; `cluster.py`, `stars.py` and `labels.py`: components, in bounded memory; `covering.py`: which documents to keep

@@ -268,7 +268,7 @@ class DownloadedFiles(Dataset):
     def costs_advice(self, by: str) -> str:
         if by not in MEDIA_COSTS:
             return super().costs_advice(by)
-        return f"Run 'feedmill prepare-media {self.url} --media-by-extension'."
+        return f"Run 'feedmill edit prepare-media {self.url} --media-by-extension'."
 
     def fingerprint(self) -> str:
         if self._known is None:

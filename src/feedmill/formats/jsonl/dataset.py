@@ -72,7 +72,7 @@ class JsonlDataset(Dataset):
     def _media_advice(self) -> str:
         return (
             f"If its rows name media files, 'feedmill import FOLDER {self.url} SHARDS' puts them into shards, with the"
-            " files of FOLDER. Then run 'feedmill prepare-media SHARDS --media-by-extension'."
+            " files of FOLDER. Then run 'feedmill edit prepare-media SHARDS --media-by-extension'."
         )
 
     def __len__(self) -> int:

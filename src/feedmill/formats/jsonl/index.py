@@ -4,7 +4,7 @@ An index of ``x.jsonl`` is one of two files beside it:
 
     x.jsonl.idx   Energon's, which `feedmill prepare` writes: uint64[n + 1], the offset of each record (0 for the
                   first), then the size of the file
-    x.idx         Modalities', which `feedmill index` writes: offset and length of each line (`raw_index`)
+    x.idx         Modalities', which `feedmill tokens index` writes: offset and length of each line (`raw_index`)
 
 Blank lines belong to the previous record. Every other line must begin with ``{`` and end with ``}``. Without an index,
 the file is read once, in pieces. What was found is kept in ``$FEEDMILL_CACHE_DIR/lines/<hash>``, so that every later
@@ -547,10 +547,10 @@ def bad_line(store: Store, path: str, offset: int) -> DataError:
     """Return the error for a line that is not one whole JSON object."""
     text = store.read(path, offset, min(60, store.stat(path).size - offset)).split(b"\n")[0]
     what = "this line is not a JSON object from '{' to '}'"
-    fix = "Correct the line (each must have one complete object), or run 'feedmill repair' to remove it."
+    fix = "Correct the line (each must have one complete object), or run 'feedmill edit repair' to remove it."
     if text.startswith(MARK + b"{"):
         what = "this line begins with a UTF-8 byte order mark, which JSON does not allow"
-        fix = "Save the file without it, or run 'feedmill repair' to remove the mark."
+        fix = "Save the file without it, or run 'feedmill edit repair' to remove the mark."
     shown = text.removeprefix(MARK).decode("utf-8", "replace")
     return DataError(what, file=store.locate(path), offset=offset, record=shown, kind="bad-line", fix=fix)
 

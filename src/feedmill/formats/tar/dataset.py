@@ -165,7 +165,7 @@ class TarDataset(Dataset):
 
     def _media_advice(self) -> str:
         if self.table.prepared:
-            return f"Run 'feedmill prepare-media {self.url} --media-by-extension'."
+            return f"Run 'feedmill edit prepare-media {self.url} --media-by-extension'."
         return f"Run 'feedmill prepare {self.url} --media-by-extension'."
 
     def media_version(self) -> str | None:
@@ -184,7 +184,7 @@ class TarDataset(Dataset):
         costs = np.delete(stored, self._excluded)
         if len(costs) and costs.min() < 0:
             number = int(np.argmax(costs < 0))
-            again = f"Run 'feedmill prepare-media {self.url} --media-by-extension' again. Exclude what it lists."
+            again = f"Run 'feedmill edit prepare-media {self.url} --media-by-extension' again. Exclude what it lists."
             value, fix = (int(costs[number]), self.table.reindex) if by == "bytes" else ("not in the index", again)
             raise bad_cost(by, number, value, file=self.url, fix=fix)
         return costs
@@ -192,7 +192,7 @@ class TarDataset(Dataset):
     def costs_advice(self, by: str) -> str:
         if by not in ("pixels", "frames"):
             return super().costs_advice(by)
-        media = f"'feedmill prepare-media {self.url} --media-by-extension'"
+        media = f"'feedmill edit prepare-media {self.url} --media-by-extension'"
         if self.table.prepared:
             return f"Run {media}."
         return f"Run 'feedmill prepare {self.url}' and then {media}."

@@ -113,5 +113,5 @@ def check_table(store: Store, path: str, header: BoundsHeader, bounds: Int64s) -
             "the bounds of documents are corrupt (their hash differs)",
             file=store.locate(bounds_path(path)),
             kind="bad-index",
-            fix=f"Run 'feedmill index {store.locate(path)} --overwrite' to write it again, or delete this file.",
+            fix=f"Run 'feedmill tokens index {store.locate(path)} --overwrite' to write it again, or delete this file.",
         )

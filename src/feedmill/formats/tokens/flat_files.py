@@ -8,8 +8,8 @@ Layouts; all of them hold one stream of tokens, in which an end-of-text token se
                            end-of-text token comes before each document; in the others, after it
     numpy   x.npy          numpy's own format: one dimension, integers
 
-Without an index the file has windows only. ``feedmill index FILE --eos-id ID`` writes the bounds of documents, and for
-a raw file the size of a token, to a sidecar (`bounds`); its version is 256 plus the bytes of a token.
+Without an index the file has windows only. ``feedmill tokens index FILE --eos-id ID`` writes the bounds of documents,
+and for a raw file the size of a token, to a sidecar (`bounds`); its version is 256 plus the bytes of a token.
 
 A ``.bin`` with an ``.idx`` beside it is Megatron-LM's, a ``.npy`` with a ``.csv.gz`` Dolma's.
 
@@ -114,7 +114,7 @@ def _open(wanted: OpenRequest) -> TokenDataset:
             f"token_size={wanted.token_size} contradicts its index, which has {known} bytes per token",
             file=store.locate(path),
             kind="bad-token-size",
-            fix="Omit token_size, or write the index again with 'feedmill index --overwrite'.",
+            fix="Omit token_size, or write the index again with 'feedmill tokens index --overwrite'.",
         )
     shard = TokenShard(
         path,
@@ -154,8 +154,8 @@ def layout_of(store: Store, path: str, token_size: int | None) -> FlatLayout:
                 f"the file has no header, and the size of a token is {found}",
                 file=store.locate(path),
                 kind="bad-token-size",
-                fix=f"Pass token_size=2 (nanoGPT) or another of {', '.join(map(str, SIZES))}, or once run"
-                f" 'feedmill index FILE --token-size 2 --eos-id ID'. If it is of another tool, restore its index:"
+                fix=f"Pass token_size=2 (nanoGPT) or another of {', '.join(map(str, SIZES))}, or once run 'feedmill"
+                f" tokens index FILE --token-size 2 --eos-id ID'. If it is of another tool, restore its index:"
                 f" {'.idx (Megatron-LM)' if path.endswith(BIN) else '.csv.gz (Dolma)'}.",
             )
         if size % token_size:
@@ -268,7 +268,7 @@ def _no_index(store: Store, path: str) -> NoReturn:
         "the documents of a flat file are unknown",
         file=store.locate(path),
         kind="not-prepared",
-        fix="Run 'feedmill index FILE --eos-id ID' once, or read windows.",
+        fix="Run 'feedmill tokens index FILE --eos-id ID' once, or read windows.",
     )
 
 
@@ -279,7 +279,7 @@ def _bounds(store: Store, path: str, side: BoundsHeader, tokens: int) -> Int64s:
             f"expected bounds from 0 to {tokens}, found {bounds[0]} to {bounds[-1]}",
             file=store.locate(bounds_path(path)),
             kind="bad-index",
-            fix="Run 'feedmill index FILE --eos-id ID --overwrite' to write it again.",
+            fix="Run 'feedmill tokens index FILE --eos-id ID --overwrite' to write it again.",
         )
     return bounds
 

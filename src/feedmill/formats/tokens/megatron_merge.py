@@ -60,7 +60,7 @@ def merge_megatron(
                 f"its tokens have the type {index.dtype}, those of {prefixes[0]} have {indices[0].dtype}",
                 file=source.locate(name + IDX),
                 kind="bad-token-size",
-                fix="Merge it with 'feedmill merge --token-size 4'.",
+                fix="Merge it with 'feedmill tokens merge --token-size 4'.",
             )
         if index.multimodal != multimodal and index.sequences:
             raise ConfigError(

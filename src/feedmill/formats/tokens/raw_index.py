@@ -154,7 +154,7 @@ def bad_line(store: Store, path: str, bad: BadLine) -> DataError:
         record=f"line {bad.line}",
         offset=bad.offset,
         kind="bad-line",
-        fix="Correct or delete the line, or skip invalid lines ('feedmill index --on-error skip').",
+        fix="Correct or delete the line, or skip invalid lines ('feedmill tokens index --on-error skip').",
     )
 
 

@@ -32,8 +32,8 @@ VLA = Format(
     check="manifest",
     repair=(
         "a folder of VLA Foundry has a manifest instead of an index, and cannot be repaired as a whole",
-        "Repair the shards that 'feedmill check' reports one by one ('feedmill repair {folder}/SHARD.tar'), then"
-        " write the manifest again: 'feedmill vla manifest {folder} --overwrite'.",
+        "Repair the shards that 'feedmill check' reports one by one ('feedmill edit repair {folder}/SHARD.tar'), then"
+        " write the manifest again: 'feedmill compat vla manifest {folder} --overwrite'.",
     ),
     data=("tars",),
     beside=("manifest.jsonl", *COMPANIONS),

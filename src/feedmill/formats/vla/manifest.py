@@ -89,7 +89,7 @@ def bad_manifest(what: str, where: str) -> ConfigError:
         file=where,
         kind="bad-index",
         fix='Each line must be {"shard": "name", "num_sequences": samples}, without empty lines. '
-        "To write a manifest from the shards, use 'feedmill vla manifest'.",
+        "To write a manifest from the shards, use 'feedmill compat vla manifest'.",
     )
 
 
@@ -152,7 +152,7 @@ def missing_shard(store: Store, manifest: str, number: int, path: str) -> DataEr
         f"the shard {path!r} is listed here, but the file is missing",
         file=f"{store.locate(manifest)}:{number}",
         kind="missing-shard",
-        fix="Restore it, or write the manifest again with 'feedmill vla manifest'.",
+        fix="Restore it, or write the manifest again with 'feedmill compat vla manifest'.",
     )
 
 
@@ -163,7 +163,7 @@ def wrong_count(store: Store, manifest: str, number: int, path: str, expected: i
         file=f"{store.locate(manifest)}:{number}",
         kind="wrong-count",
         fix="The shard is truncated, or the manifest is for other shards. Restore it, or write the manifest again with"
-        " 'feedmill vla manifest'.",
+        " 'feedmill compat vla manifest'.",
     )
 
 

@@ -366,7 +366,7 @@ def bad_header(position: int, record: str | None = None) -> DataError:
         offset=position,
         record=record,
         kind="bad-header",
-        fix="The shard is corrupt from here on: restore it, or run 'feedmill repair' to"
+        fix="The shard is corrupt from here on: restore it, or run 'feedmill edit repair' to"
         " keep the samples before this point.",
     )
 
@@ -377,7 +377,7 @@ def cut_header(position: int, found: int) -> DataError:
         f"the archive is truncated inside a header (expected {BLOCK} bytes, found {found})",
         offset=position,
         kind="truncated",
-        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete tail.",
+        fix="The shard was truncated: restore it, or run 'feedmill edit repair' to drop the incomplete tail.",
     )
 
 
@@ -388,7 +388,7 @@ def cut_member(position: int, name: str, size: int, found: int) -> DataError:
         offset=position,
         record=name,
         kind="truncated",
-        fix="The shard was truncated: restore it, or run 'feedmill repair' to drop the incomplete sample.",
+        fix="The shard was truncated: restore it, or run 'feedmill edit repair' to drop the incomplete sample.",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from feedmill.formats.settings import Origin, Setting, Table, mapped, no_effect, refused
 
 _CONFIG = "nanotron/config/config.py"
-_HUB = refused("texts of Hugging Face datasets: tokenize them with `feedmill nanotron preprocess_data hf`")
+_HUB = refused("texts of Hugging Face datasets: tokenize them with `feedmill compat nanotron preprocess_data hf`")
 _TRAINING = no_effect("about training")
 _SAME = no_effect("the samples and their order are the same")
 _TOKENIZER = no_effect("token files are tokenized already")

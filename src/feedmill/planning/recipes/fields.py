@@ -337,7 +337,7 @@ class TokenizeModel(Strict):
 
 
 class LengthsModel(Strict):
-    """How the tokens of samples of text and media are counted: the options of ``feedmill lengths``."""
+    """How the tokens of samples of text and media are counted: the options of ``feedmill tokens lengths``."""
 
     processor: str = Field(min_length=1, description="folder of the checkpoint: its processor and its tokenizer.json")
     messages: str | None = Field(None, min_length=1, description="part with the conversation, as JSON; default json")

@@ -74,7 +74,7 @@ def load(
             f"this is not a recipe: the file has {size:,} bytes",
             file=url,
             kind="bad-recipe",
-            fix="Give a recipe, or a dataset in a format that 'feedmill info' recognizes.",
+            fix="Give a recipe, or a dataset in a format that 'feedmill show' recognizes.",
         )
     return parse(store.read(name), folder, url, split, mode, (*chain, url), asked=asked)
 
@@ -239,6 +239,10 @@ def _nested(outer: Parsed, place: Place, path: str, chain: tuple[str, ...]) -> P
     return load(url, chain=chain)
 
 
+_SHOWN = 20
+"""Problems of a recipe that its error names; the others are counted."""
+
+
 def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, file: str | None) -> ConfigError:
     """Return one error for all problems of a recipe, sorted by line."""
     if marks is not None:
@@ -246,8 +250,9 @@ def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, 
     if len(found) == 1:
         place, what = found[0]
         return ConfigError(what, file=place_of(marks, place), kind="bad-recipe")
-    lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found)
-    return ConfigError(f"this recipe has {len(found)} problems:{lines}", file=file, kind="bad-recipe")
+    lines = "".join(f"\n  {place_of(marks, place)}: {what}" for place, what in found[:_SHOWN])
+    lines += f"\n  and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    return ConfigError(f"this recipe has {len(found):,} problems:{lines}", file=file, kind="bad-recipe")
 
 
 Open = Callable[..., "Dataset"]

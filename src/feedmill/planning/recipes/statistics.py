@@ -157,7 +157,7 @@ def collect(
             f"none of the {len(sources)} sources has robot episodes with columns of floats",
             file=recipe.file or recipe.where(),
             kind="no-parts",
-            fix="Statistics of documents need their files: feedmill stat FILE.",
+            fix="Statistics of documents need their files: feedmill documents stat FILE.",
         )
     folder = folder_of(recipe)
     store = None if folder is None else open_store(folder)
@@ -298,9 +298,10 @@ def _known(recipe: Parsed, one: _Source, feature: str, summaries: dict[str, Summ
                 f"normalize: there are no statistics of {feature!r} of the source {one.name!r} with these settings",
                 file=recipe.file or recipe.where(),
                 kind="bad-statistics",
-                fix=f"Run 'feedmill stat {recipe.file}'."
+                fix=f"Run 'feedmill documents stat {recipe.file}'."
                 if folder
-                else "Write the recipe to a file and run 'feedmill stat FILE', or name a stats.json in 'statistics'.",
+                else "Write the recipe to a file and run 'feedmill documents stat FILE', or name a stats.json in"
+                " 'statistics'.",
             )
         summaries[key] = found
     return summaries[key]

@@ -58,7 +58,8 @@ def compute_statistics(
             + (": this is a LeRobot dataset" if found_there.kind == "lerobot" else ""),
             file=url,
             kind="no-parts",
-            fix="Make windows of a LeRobot dataset with 'feedmill vla windows', or with VLA Foundry's preprocessing.",
+            fix="Make windows of a LeRobot dataset with 'feedmill compat vla windows', or with VLA Foundry's"
+            " preprocessing.",
         )
     with Progress("statistics", len(dataset), "samples", enabled=progress) as bar:
         try:

@@ -140,7 +140,7 @@ class Normalizer:
                     raise ConfigError(
                         f"the field {name!r} has no statistics{did_you_mean(name, list(statistics))}",
                         kind="bad-statistics",
-                        fix="Compute them with 'feedmill vla stats'. The fields with statistics are:"
+                        fix="Compute them with 'feedmill compat vla stats'. The fields with statistics are:"
                         f" {', '.join(statistics) or 'none'}.",
                     )
                 self._tables[name] = self._table(name, statistics[name], own)
@@ -163,7 +163,7 @@ class Normalizer:
             raise ConfigError(
                 f"the statistics of {name!r} have no {first}{suffix} and {second}{suffix}",
                 kind="bad-statistics",
-                fix="Compute them again with 'feedmill vla stats'.",
+                fix="Compute them again with 'feedmill compat vla stats'.",
             ) from None
         if per_step and self.how.past is None:
             raise ConfigError(

@@ -77,7 +77,7 @@ class Scaling:
                     f"the statistics of {name!r} have no {first} and {second}, which {method!r} needs",
                     file=where,
                     kind="bad-statistics",
-                    fix="Use another method, or statistics that 'feedmill stat' wrote.",
+                    fix="Use another method, or statistics that 'feedmill documents stat' wrote.",
                 ) from None
             width = widths[name]
             if len(low) != len(high) or len(low) < width or (len(low) != width and not wider):
@@ -94,7 +94,7 @@ class Scaling:
                     f"the statistics of {name!r} are not finite",
                     file=where,
                     kind="bad-statistics",
-                    fix="Compute them again with 'feedmill stat'.",
+                    fix="Compute them again with 'feedmill documents stat'.",
                 )
             scale = np.where(scale > EPSILON, scale, 1.0)
             self.tables[name] = center, scale

@@ -405,7 +405,7 @@ def _no_statistics(url: str, why: object) -> ConfigError:
         f"the file is not a valid stats.json of robotics data: {why}",
         file=url,
         kind="bad-statistics",
-        fix="Compute them again with 'feedmill vla stats'.",
+        fix="Compute them again with 'feedmill compat vla stats'.",
     )
 
 

@@ -65,7 +65,7 @@ def modality(
         raise ConfigError(
             "normalization requires statistics",
             kind="bad-statistics",
-            fix="Set dataset_statistics to a stats.json for each dataset ('feedmill vla stats' computes it),"
+            fix="Set dataset_statistics to a stats.json for each dataset ('feedmill compat vla stats' computes it),"
             " or set normalization.enabled to false.",
         )
     how = settings.normalization

@@ -130,7 +130,7 @@ def tokenizer_for(
         + (", and in the Hugging Face cache" if is_hub_name(name) else ""),
         file=where,
         kind="lost-tokenizer",
-        fix="Pass it with --tokenizer of 'feedmill decode' or 'feedmill serve', or put it beside the tokens.",
+        fix="Pass it with --tokenizer of 'feedmill tokens decode' or 'feedmill serve', or put it beside the tokens.",
     )
 
 

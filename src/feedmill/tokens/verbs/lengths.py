@@ -171,7 +171,7 @@ def lengths(options: Lengths) -> LengthsReport:
     job = _job(open_dataset(path, split=TRAIN_OR_ALL if options.split is None else options.split, raw=True), options)
     with job:
         parts, found, refused = job.collected(options.progress)
-        chosen = _to_check(found, job.table, options.check) if options.check else []
+        chosen = _to_check(found, job.table, options.check_samples) if options.check_samples else []
         misses = job.compare(chosen, found, options.progress) if chosen else []
     counted = found[found >= 0]
     return LengthsReport(
@@ -324,9 +324,9 @@ def _job(dataset: Dataset, options: Lengths) -> _Job:
             kind="bad-option",
             fix="Pass one of them.",
         )
-    if options.measure and options.check is not None:
+    if options.measure and options.check_samples is not None:
         raise ConfigError(
-            "--check compares rules with the processor, and --measure uses no rules",
+            "--check-samples compares rules with the processor, and --measure uses no rules",
             kind="bad-option",
             fix="Pass one of them.",
         )
@@ -494,7 +494,7 @@ class _Counter:
         self.dataset = dataset
         self.rules = None if options.measure else read_rules(folder, options.processor_args)
         self.tokenizer = tokenizer_of(folder)
-        self.real = RealProcessor(folder, options.processor_args) if options.measure or options.check else None
+        self.real = RealProcessor(folder, options.processor_args) if options.measure or options.check_samples else None
         self.texts = _Texts(dataset, self.tokenizer, options)
         self._special = special_tokens(self.tokenizer.path.parent)
         bos = self._special.get("bos_token")
@@ -762,7 +762,7 @@ class _Job:
 
     def _run(self, items: Iterator[_Item], shown: Progress, where: Where | None = None) -> Any:
         # Workers compare nothing, so they need no processor for that.
-        policy = Policy(shared=_Remote(self.dataset, replace(self.options, check=None), self.counter))
+        policy = Policy(shared=_Remote(self.dataset, replace(self.options, check_samples=None), self.counter))
         workers = self.options.workers
         return run(_count_part, items, workers=workers, progress=shown, preload=(__name__,), policy=policy, where=where)
 

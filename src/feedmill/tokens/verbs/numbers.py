@@ -228,7 +228,9 @@ def count_lines(url: str) -> int:
     from feedmill.formats.tokens.pickled import load_pairs
 
     return len(
-        load_pairs(store, name, 0, store.stat(name).size, fix="Write it again with 'feedmill index FILE.jsonl'.")[0]
+        load_pairs(
+            store, name, 0, store.stat(name).size, fix="Write it again with 'feedmill tokens index FILE.jsonl'."
+        )[0]
     )
 
 

@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma ...``: the commands, configuration files and options of Dolma 1.2.
+"""Implement ``feedmill compat dolma ...``: the commands, configuration files and options of Dolma 1.2.
 
 Decompressed outputs equal Dolma's byte for byte. Its known defects are fixed unless ``--exact`` is given.
 docs/migration/dolma.md lists the differences.
@@ -96,17 +96,17 @@ def run(arguments: Sequence[str]) -> None:
     module: Any = import_module(command.module)
     if "-h" in words or "--help" in words:
         schema: Schema = getattr(module, command.schema)
-        typer.echo(f"feedmill dolma {name}: {command.help}\n\nOptions, also keys of the configuration file:")
+        typer.echo(f"feedmill compat dolma {name}: {command.help}\n\nOptions, also keys of the configuration file:")
         typer.echo(help_text(schema))
         return
     getattr(module, command.function)(words, file, exact)
 
 
 def _help() -> None:
-    typer.echo("Usage: feedmill dolma [--config FILE] [--exact] COMMAND [--OPTION VALUE ...]\n\nCommands:")
+    typer.echo("Usage: feedmill compat dolma [--config FILE] [--exact] COMMAND [--OPTION VALUE]\n\nCommands:")
     for name, command in COMMANDS.items():
         typer.echo(f"  {name:<8} {command.help}")
-    typer.echo("\n--exact keeps Dolma's known defects. 'feedmill dolma COMMAND --help' shows a command's options.")
+    typer.echo("\n--exact keeps Dolma's known defects.\nOptions of a command:  feedmill compat dolma COMMAND --help")
 
 
 def field(default: Any = MISSING, help: str | None = None, **extra: Any) -> Any:

@@ -12,7 +12,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command of Dolma's command line, by default of ``sys.argv``.
 
     Raises:
-        FeedmillError: the command failed. The command line ``feedmill dolma`` prints it instead.
+        FeedmillError: the command failed. The command line ``feedmill compat dolma`` prints it instead.
     """
     run([str(word) for word in (sys.argv[1:] if argv is None else argv)])
 
@@ -20,5 +20,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     from feedmill.__main__ import main as app
 
-    sys.argv[1:1] = ["dolma"]
+    sys.argv[1:1] = ["compat", "dolma"]
     app()

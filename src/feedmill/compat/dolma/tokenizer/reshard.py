@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     words = list(sys.argv[1:] if argv is None else argv)
     sys.argv[1:] = [
-        "dolma",
+        *("compat", "dolma"),
         *(["-c", words.pop(0)] if words and not words[0].startswith("-") else []),
         "reshard",
         *words,

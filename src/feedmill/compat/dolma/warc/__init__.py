@@ -1,4 +1,4 @@
-"""Implement ``feedmill dolma warc``: web archives to documents, and the same as a function of Python."""
+"""Implement ``feedmill compat dolma warc``: web archives to documents, and the same as a function of Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implement ``feedmill energon ...``: the commands and options of Energon 7.4.
+"""Implement ``feedmill compat energon ...``: the commands and options of Energon 7.4.
 
 The files of `prepare` equal Energon's byte for byte, except for the order of database rows, which is random in
 Energon. These errors of Energon are fixed: a ratio split drops shards, a truncated tar is accepted, and a failed lint
@@ -17,9 +17,9 @@ from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.command import command
-from feedmill.cli.info import show as show_info
 from feedmill.cli.output import counted, printable
 from feedmill.cli.prepare_media import show as show_media
+from feedmill.cli.show import show_facts as show_info
 from feedmill.compat.energon.checkpoint import app as checkpoint_app
 from feedmill.indexing.options import MediaChoice, MediaTarget, Prepare, SplitAndDescribe
 from feedmill.jobs.options import Flag, Opt, call

@@ -147,7 +147,8 @@ class PackedMemMapDatasetBase(Dataset):
         path = Path(raw_data_path).absolute()
         if not path.is_file():
             raise FileNotFoundError(
-                f"Packed Data was not found at {path}. Create it with 'feedmill modalities data pack_encoded_data'."
+                f"Packed Data was not found at {path}."
+                " Create it with 'feedmill compat modalities data pack_encoded_data'."
             )
         self._tokens = open_pbin(open_store(path.parent), path.name, str(raw_data_path))
         self._token_size_in_bytes = self._tokens.shards[0].dtype.itemsize

@@ -1,4 +1,4 @@
-"""``feedmill neardedupe`` as people and programs use it."""
+"""``feedmill dedupe --near`` as people and programs use it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def feedmill(*words: str) -> Result:
-    return CliRunner().invoke(app, ["neardedupe", *words], prog_name="feedmill")
+    return CliRunner().invoke(app, ["dedupe", "--near", *words], prog_name="feedmill")
 
 
 def test_for_people(folder: Path) -> None:
     done = feedmill("documents/*", "--workers", "1")
-    assert done.exit_code == 0 and done.output.splitlines() == [
+    assert done.exit_code == 0 and done.stdout.splitlines() == [
         "2 near-duplicates (40 %) among 5 documents in 1 file, in attributes/dup_near",
         "5 new documents, 1 of them without words; 2 pairs compared; 1 cluster",
         "lowest similarity of a near-duplicate to the document that is kept: 0.982",
@@ -38,8 +38,8 @@ def test_for_people(folder: Path) -> None:
     ]
     assert marked(folder) == ["a/3", "a/5"]
     again = feedmill("documents/*", "--workers", "1")
-    assert again.output.splitlines()[0] == "nothing to do: an earlier run did all of this"
-    assert again.output.splitlines()[1:] == done.output.splitlines()
+    assert again.stdout.splitlines()[0] == "nothing to do: an earlier run did all of this"
+    assert again.stdout.splitlines()[1:] == done.stdout.splitlines()
 
 
 def test_for_programs(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`info` and `preview` over a stand-in for an opened dataset; the real formats are tested in their own rooms."""
+"""`show` over a stand-in for an opened dataset; the real formats are tested in their own rooms."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def run(*arguments: str) -> Any:
 
 def test_info_for_people_and_programs(opened: Any) -> None:
     calls = opened(FakeDataset())
-    done = run("info", "coco", "--split", "val", "--dataset-config", "d.yaml", "--trust")
+    done = run("show", "coco", "--split", "val", "--dataset-config", "d.yaml", "--trust")
     assert done.exit_code == 0, done.output
     for text in ("webdataset", "4.1 kB", "CaptioningSample", "image: jpg", "75.0 %", "0000 (jpg 3 B, json 2 B)"):
         assert text in done.output
     wanted = {"path": "coco", "split": "val", "dataset_config": "d.yaml", "split_config": None, "trust": True}
     assert calls == wanted
-    document = json.loads(run("info", "coco", "--json").stdout)
+    document = json.loads(run("show", "coco", "--json").stdout)
     assert document["splits"]["train"] == {"samples": 3, "shards": 1}
     assert document["first_sample"] == {"key": "0000", "parts": {"jpg": 3, "json": 2}}
 
@@ -109,23 +109,23 @@ def test_info_of_episodes(tmp_path: Path) -> None:
     """The rate, the cameras, and the bytes of videos; splits that share their files have no shards."""
     pytest.importorskip("av")
     robot = write_robot(tmp_path / "r", fps=20, lengths=(4, 5), cameras={"front": (16, 24)}, video=True)
-    done = run("info", str(robot.path))
+    done = run("show", str(robot.path))
     assert done.exit_code == 0 and "2, 20 steps a second" in done.output and "front" in done.output
     stored = sum(path.stat().st_size for part in ("data", "videos") for path in (robot.path / part).rglob("*.*"))
-    assert json.loads(run("info", str(robot.path), "--json").stdout)["bytes"] == stored
+    assert json.loads(run("show", str(robot.path), "--json").stdout)["bytes"] == stored
     recording = pytest.importorskip("h5py") and robomimic(tmp_path / "demo.hdf5")
-    text = run("info", str(recording)).output
+    text = run("show", str(recording)).output
     assert "3, 20 steps a second" in text and "share" in text and text.count("shards") == 1
 
 
 def test_info_of_an_empty_data_set(opened: Any) -> None:
     opened(FakeDataset(0))
-    assert json.loads(run("info", "coco", "--json").stdout)["first_sample"] is None
+    assert json.loads(run("show", "coco", "--count", "0", "--json").stdout)["first_sample"] is None
 
 
 def test_preview_of_plain_samples(opened: Any) -> None:
     opened(FakeDataset().opened_as(decode=decode))
-    done = run("preview", "coco", "-n", "2", "--start", "1")
+    done = run("show", "coco", "-n", "2", "--start", "1")
     assert done.exit_code == 0, done.output
     assert "0001   sample 1   s0.tar at byte 1,024, 1,024 bytes" in done.output
     assert "image 6 x 8, 3 channels, uint8" in done.output and "0003" not in done.output
@@ -140,9 +140,9 @@ def test_preview_of_typed_crude_and_jsonl_samples(opened: Any) -> None:
     ]  # fmt: skip
     for view, parts in views:
         opened(FakeDataset().opened_as(view=lambda raw, view=view: [view(s) for s in raw]))
-        document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
+        document = json.loads(run("show", "coco", "--json", "-n", "1").stdout)
         source = {"file": "s0.tar", "offset": 0, "length": 1024, "index": 0}
-        assert document["samples"] == [{"key": "0000", "source": source, "parts": parts}]
+        assert document["shown"] == [{"key": "0000", "source": source, "parts": parts}]
 
 
 def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: Any) -> None:
@@ -152,14 +152,14 @@ def test_a_part_that_can_not_be_decoded_is_told_and_the_rest_is_shown(opened: An
         return json.loads(data)
 
     opened(FakeDataset().opened_as(decode=failing))
-    document = json.loads(run("preview", "coco", "--json", "-n", "1").stdout)
-    parts = document["samples"][0]["parts"]
+    document = json.loads(run("show", "coco", "--json", "-n", "1").stdout)
+    parts = document["shown"][0]["parts"]
     assert parts == {"jpg": "(not decoded: coco/s0.tar '0000.jpg' at byte 0: no image)", "json": "{}"}
 
 
 def test_preview_beyond_the_end(opened: Any) -> None:
     opened(FakeDataset())
-    done = run("preview", "coco", "--start", "4")
+    done = run("show", "coco", "--start", "4")
     assert done.exit_code == 1
     assert done.stderr == "error: coco: there is no sample 4: the dataset has 4 samples. Sample numbers start at 0.\n"
 
@@ -167,18 +167,18 @@ def test_preview_beyond_the_end(opened: Any) -> None:
 def test_contact_sheet(opened: Any, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     opened(FakeDataset().opened_as(decode=decode))
-    done = run("preview", "coco", "-n", "4", "--sheet", str(tmp_path / "sheet.png"))
+    done = run("show", "coco", "-n", "4", "--sheet", str(tmp_path / "sheet.png"))
     assert done.exit_code == 0, done.output
     with image.open(io.BytesIO((tmp_path / "sheet.png").read_bytes())) as sheet:
         assert sheet.format == "PNG" and sheet.width > 400
     opened(FakeDataset().opened_as(view=lambda raw: [{"txt": "no image"} for _ in raw]))
-    assert "none of these samples has an image" in run("preview", "coco", "--sheet", str(tmp_path / "b.png")).stderr
+    assert "none of these samples has an image" in run("show", "coco", "--sheet", str(tmp_path / "b.png")).stderr
 
 
 def test_preview_of_an_empty_split(tmp_path: Path) -> None:
     folder = tmp_path / "words"
     fm.write(folder, ({"__key__": f"{n}", "txt": f"word {n}"} for n in range(4)), progress=False)
     fm.prepare(folder, split_ratio="1,0,0", progress=False)
-    done = run("preview", str(folder), "--split", "test")
+    done = run("show", str(folder), "--split", "test")
     assert done.exit_code == 1
     assert "the split 'test' is empty (samples: train 4, val 0, test 0)" in done.stderr

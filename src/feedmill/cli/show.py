@@ -1,23 +1,60 @@
-"""``feedmill info``: describe a dataset."""
+"""``feedmill show``: describe a dataset, and show its first samples as text, and their images as one picture."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Annotated, Any
 
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, facts, human_size, table
-from feedmill.jobs.options import call
-from feedmill.samples.options import Info
+from feedmill.cli.output import emit, facts, human_size, printable, table
+from feedmill.errors import NotFound
+from feedmill.jobs.options import Opt, call
+from feedmill.samples.options import Preview
 
 
-@command(Info)
-def info(options: Info, json: bool) -> None:
-    from feedmill.converting.info import info as run
+class Show(Preview, kw_only=True):
+    """Describe a dataset: format, samples, shards, bytes, splits, sample type; and show samples, each part as text."""
 
-    report = call(run, options)
-    emit(report.as_dict(), json, lambda: show(report.facts))
+    count: Annotated[int, Opt("N", "Number of samples to show; 0: only describe the dataset.", "-n", min=0)] = 3
+
+
+@command(Show)
+def show(options: Show, json: bool) -> None:
+    from feedmill.converting.info import info
+
+    try:
+        about = call(info, options).as_dict()
+    except NotFound as error:
+        if os.path.isdir(os.path.join(options.path, "documents")):
+            error.fix = f"These are documents: use 'feedmill documents stat {options.path}', or 'feedmill serve'."
+        raise
+    if not json:
+        show_facts(about)  # first: a sample that cannot be read is an error
+    shown, sheet = _samples(options, about)
+    if json:
+        emit({**about, "shown": shown, "sheet": sheet}, json, lambda: None)
+        return
+    if shown:
+        typer.echo("")
+    print_shown(shown)
+    if sheet is not None:
+        typer.echo(f"contact sheet: {sheet}")
+
+
+def _samples(options: Show, about: dict[str, Any]) -> tuple[list[dict[str, Any]], str | None]:
+    """Return samples as text, and the picture that was written."""
+    asked = options.start or options.sheet is not None
+    empty = about.get("samples") == 0 and options.split is None
+    if not asked and (not options.count or empty or about.get("own_code")):  # the facts say why there are none
+        return [], None
+    from feedmill.samples.preview import preview
+
+    if not options.count:
+        raise typer.BadParameter("no sample is shown: it needs a number of at least 1", param_hint="--count")
+    report = call(preview, options)
+    return report.samples, report.sheet
 
 
 def _converted(proof: dict[str, Any] | None) -> str | None:
@@ -38,7 +75,7 @@ def _loss_mask(data: dict[str, Any]) -> str | None:
     return f"{mask['tokens_in_loss']:,} of {data['tokens']:,} tokens in the loss, {share:.1f} %{files}"
 
 
-def show(data: dict[str, Any]) -> None:
+def show_facts(data: dict[str, Any]) -> None:
     """Print the description of a dataset."""
     facts(
         [
@@ -103,3 +140,18 @@ def _first(sample: dict[str, Any] | None) -> str | None:
         return None
     sizes = {name: "not readable" if size is None else human_size(size) for name, size in sample["parts"].items()}
     return f"{sample['key']} ({', '.join(f'{name} {size}' for name, size in sizes.items())})"
+
+
+def print_shown(shown: list[dict[str, Any]]) -> None:
+    """Print the output of `as_shown`."""
+    for sample in shown:
+        source = sample["source"]
+        where = f"{printable(source['file'])} at byte {source['offset']:,}, {source['length']:,} bytes"
+        typer.secho(printable(sample["key"]), bold=True, nl=False)
+        typer.echo(f"   sample {source['index']:,}   {where}")
+        for name, text in sample["parts"].items():
+            rows = text.splitlines() or [""]
+            typer.echo(f"  {printable(name) + ':':<14} {rows[0]}")
+            for row in rows[1:]:
+                typer.echo(f"  {'':<14} {row}")
+        typer.echo("")
