@@ -57,7 +57,7 @@ def test_the_comparison_detects_a_leak_over_borders_and_padding_that_is_learned(
         assert not same(*program.compare(model, plan, [0, 1, 2]))
     with monkeypatch.context() as leak:
         across = fm.tokens.Targets(document_ids=True, across_documents=True)
-        leak.setattr(program.fm, "Targets", lambda **_: across)
+        leak.setattr(program.fm.tokens, "Targets", lambda **_: across)
         with pytest.raises(AssertionError, match="targets one by one"):
             program.compare(model, plan, [0, 1, 2])
 

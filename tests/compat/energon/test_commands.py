@@ -113,7 +113,7 @@ def test_checkpoints_in_one_file_and_wrong_ones(data: Path, tmp_path: Path) -> N
     assert "objects of classes" in run("checkpoint", "info", tmp_path / "class.pt", code=1)
     assert "cannot be read" in run("checkpoint", "info", tmp_path / "none.pt", code=1)
     (tmp_path / "bad.json").write_text("{")
-    assert "no JSON" in run("checkpoint", "info", tmp_path / "bad.json", code=1)
+    assert "is not JSON" in run("checkpoint", "info", tmp_path / "bad.json", code=1)
 
 
 def test_commands_for_programs(data: Path) -> None:
