@@ -102,7 +102,7 @@ PAGES = {
         "Curate documents",
         "Functions that tag, compare, filter and count documents, and the pipeline of several of them.",
         'fm.tag(["web/documents"], taggers=["gopher_v2"])',
-        "tag dedupe neardedupe filter documents.* run",
+        "tag dedupe filter documents.* run",
     ),
     "tokens": (
         "Tokens",
