@@ -237,7 +237,7 @@ def unfit(path: Path) -> Iterator[tuple[bytes, str]]:
     write_raw_index(store, path.name, drop=True)  # without a line
     yield idx.read_bytes(), "its entry 3 is bytes .* which is not the next line"
     yield b"\x80\x04]\x94.", "ends at byte 0"
-    yield b"0 100 a.json\n", "no index of lines"
+    yield b"0 100 a.json\n", "not an index of lines"
     path.write_bytes(data)
 
 

@@ -122,7 +122,7 @@ def test_damaged_records(tmp_path: Path) -> None:
     path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     wrong(folder, r"checksum \(CRC-32C\) of the record 0 differs", "bad-data")
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-    wrong(folder, "no record of TFRecord", "bad-data")
+    wrong(folder, "not a record of TFRecord", "bad-data")
     path.write_bytes(whole[:-9])
     wrong(folder, "truncated: the record", "truncated")
     path.write_bytes(picture(0))

@@ -160,7 +160,7 @@ def test_a_folder_of_packed_lines_names_the_verbs_that_read_them(tmp_path: Path)
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "0.jsonl.gz").write_bytes(b"")
     verbs = "convert, tokenize, tag, dedupe, filter, documents decontaminate, documents stat"
-    with pytest.raises(NotFound, match=f"For compressed lines, use {verbs}"):
+    with pytest.raises(NotFound, match=f"These are documents: use serve, {verbs}"):
         sniff(str(tmp_path))
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.output import emit, facts, human_size, printable, table
-from feedmill.errors import NotFound
 from feedmill.jobs.options import Opt, call
 from feedmill.samples.options import Preview
 
@@ -24,12 +22,7 @@ class Show(Preview, kw_only=True):
 def show(options: Show, json: bool) -> None:
     from feedmill.converting.info import info
 
-    try:
-        about = call(info, options).as_dict()
-    except NotFound as error:
-        if os.path.isdir(os.path.join(options.path, "documents")):
-            error.fix = f"These are documents: use 'feedmill documents stat {options.path}', or 'feedmill serve'."
-        raise
+    about = call(info, options).as_dict()
     if not json:
         show_facts(about)  # first: a sample that cannot be read is an error
     shown, sheet = _samples(options, about)

@@ -157,19 +157,23 @@ def _nothing(store: Store, url: str) -> NotFound:
     from feedmill.formats.tokens.levanter_ledger import LEDGER  # for this error only
 
     inside = [entry.path for entry, _ in zip(store.files(), range(4), strict=False)]
-    lines = [name for name in inside if name.endswith((".jsonl", ".bin"))]
+    of_documents = any(path.startswith(("documents/", "attributes/")) for path in inside)
+    lines = [name for name in inside if name.endswith((".jsonl", ".bin")) and not of_documents]
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     lines += [f"{split}/" for split in ("train", "validation") if store.exists(f"{split}/{LEDGER}")]  # Levanter
     lines += [name.removesuffix("state.json") for name in inside if name.endswith("/state.json")]  # of `datasets`
     packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
-    known = f"For compressed lines, use {_VERBS_OF_LINES}, with the files or their folder." if packed else _KNOWN
+    known = _KNOWN
+    if of_documents or packed:
+        what = "These are documents: use serve" if of_documents else "For compressed lines, use"
+        known = f"{what}{',' if of_documents else ''} {_VERBS_OF_LINES}, with the files or their folder."
     return NotFound(
         "no dataset found here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
         if lines
-        else _way(inside) or known,
+        else (known if of_documents else _way(inside) or known),
     )
 
 

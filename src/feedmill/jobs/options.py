@@ -32,8 +32,20 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from functools import wraps
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, ForwardRef, NamedTuple, ParamSpec, TypeVar, dataclass_transform, get_args
+from types import MappingProxyType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    ForwardRef,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
 
 from feedmill.errors import did_you_mean
 
@@ -213,7 +225,8 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
                 hint = did_you_mean(unknown, list(options)) or f": it has {', '.join(options)}."
                 raise TypeError(f"{work.__name__} has no parameter {unknown!r}{hint}")
             try:
-                given = declared(**signature.bind(*arguments, **named).arguments)
+                bound = signature.bind(*arguments, **named).arguments
+                given = declared(**{name: _listed(value, options[name].hint) for name, value in bound.items()})
             except TypeError as error:
                 required = [option.name for option in options.values() if option.default is MISSING]
                 raise TypeError(f"{work.__name__}({', '.join([*required, '...'])}): {error}") from None
@@ -236,6 +249,13 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
         return run
 
     return decorate
+
+
+def _listed(value: Any, hint: Any) -> Any:
+    """Return a single text that is given for several as a list of it; it would be taken as its letters."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    several = any(get_origin(kind) in (list, tuple, Sequence) and get_args(kind)[:1] == (str,) for kind in kinds)
+    return [value] if several and isinstance(value, str) and str not in kinds else value
 
 
 def _signature(options: dict[str, Option], returned: Any) -> inspect.Signature:

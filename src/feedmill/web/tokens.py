@@ -96,7 +96,10 @@ def tokens(thing: OpenItem, state: State, *, wait: bool = False) -> dict[str, An
 
 def _next(thing: OpenItem, stored: bool, packing: list[dict[str, Any]], seq_len: int) -> dict[str, Any] | None:
     if not stored:
-        return next_step("Make a token file of all documents:", code=f"feedmill tokenize {thing.path} OUT -t TOKENIZER")
+        return next_step(
+            "Make a token file of all documents:",
+            code=f"feedmill tokenize {thing.path} -o tokens.pbin -t tokenizer.json",
+        )
     best = next((row for row in packing if row["name"].startswith("best fit")), None)
     if best is None:
         return None
