@@ -233,7 +233,7 @@ def test_a_changed_processor_folder_is_named(folder: Path, tmp_path: Path) -> No
 def test_recipes_take_the_options_of_the_verb() -> None:
     """All but where the data is, how it is checked, the processes, and the progress."""
     options = set(Lengths.__dataclass_fields__) - {"_"}
-    assert set(LengthsModel.model_fields) == options - {"path", "split", "check", "workers", "progress"}
+    assert set(LengthsModel.model_fields) == options - {"path", "split", "check_samples", "workers", "progress"}
 
 
 def test_worker_processes_find_the_lengths(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

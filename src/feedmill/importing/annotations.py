@@ -47,7 +47,8 @@ _SPLITS = {word: {"validation": "val"}.get(split, split) for split, words in WOR
 _SMALL = 1 << 20
 _CLASS_LISTS = ("classes.txt", "obj.names", "_darknet.labels")
 _PICTURED = re.compile(r"(^|/)Segmentation(Class|Object)(Aug|Raw)?/")
-_NUMBERS = re.compile(rb"[-+0-9.eE \t\r\n]*")
+_NUMBERS = re.compile(rb"(?i)([-+0-9.e \t\r\n]|nan|inf)*")
+_MOST_CLASSES = 1 << 63
 _UNREADABLE = (1 << 24, 1 << 24)
 _FORWARD = {COCO: "stored", YOLO: "upright", VOC: "stored"}
 """What boxes refer to if the size of a turned image does not tell."""
@@ -296,6 +297,21 @@ class _Reader:
     def lose(self, reason: str, name: str) -> None:
         self.left.add(reason, name, most=_MOST)
 
+    def entry(self, raw: Mapping[str, msgspec.Raw], where: str) -> dict[str, Any] | None:
+        """Return the values of an object of JSON, masks undecoded; None, with its reason in `left`, for odd numbers."""
+        try:
+            return {name: value if name in _RAW else _value(value) for name, value in raw.items()}
+        except msgspec.MsgspecError:
+            self.lose("an entry with a value that JSON readers refuse, such as a number out of range", where)
+            return None
+
+    def points(self, made: dict[str, Any], points: Sequence[Sequence[Any]], where: str) -> None:
+        """Add keypoints to an object: coordinates, and 0, 1 or 2."""
+        if all(all(abs(value) < 1e7 for value in point) and point[2] in (0, 1, 2) for point in points):
+            made["keypoints"] = [list(point) for point in points]
+        else:
+            self.lose("keypoints that are not pairs of numbers with 0, 1 or 2; their box is kept", where)
+
     def size_of(self, name: str) -> tuple[int, int]:
         """Return height and width of a file of which the annotations have none."""
         file = self.media[self._numbers[name]][0]
@@ -315,14 +331,14 @@ class _Reader:
         """
         try:
             x1, y1, x2, y2 = map(float, box)
-            finite = max(abs(x1), abs(y1), abs(x2), abs(y2)) < 1e7
+            finite = all(abs(edge) < 1e7 for edge in (x1, y1, x2, y2))  # not of NaN
         except (TypeError, ValueError):
             finite = False
         if not finite:
             self.lose("an annotation without a valid box", where)
             return None
         height, width = size or (1, 1)
-        if x2 <= x1 or y2 <= y1:
+        if np.float32(x2) <= np.float32(x1) or np.float32(y2) <= np.float32(y1):  # as samples have it
             self.lose("a box without area", where)
         elif x1 >= width or y1 >= height or x2 <= 0 or y2 <= 0:
             self.lose("a box outside the image", where)
@@ -462,7 +478,9 @@ class _Coco(_Reader):
         split = split_in(divide(where).stem.rpartition("/")[2])
         by_id: dict[Any, str | None] = {}
         for number, raw in enumerate(images):
-            self._image({name: _value(value) for name, value in raw.items()}, f"{where}:{number}", split, by_id, places)
+            entry = self.entry(raw, f"{where}:{number}")
+            if entry is not None:
+                self._image(entry, f"{where}:{number}", split, by_id, places)
         mine = {name: self.images[name] for name in by_id.values() if name is not None}
         others = {name: {each["ids"]: each for each in image.found} for name, image in mine.items()}
         ids: Counter[Any] = Counter()
@@ -494,9 +512,11 @@ class _Coco(_Reader):
         listed: set[int] = set()
         more: set[str] = set()
         for number, raw in enumerate(self._list(document, "categories", where)):
-            entry = {name: _value(value) for name, value in raw.items()}
+            entry = self.entry(raw, f"{where}:{number}")
+            if entry is None:
+                continue
             one, name = entry.get("id"), entry.get("name")
-            if type(one) is not int or not isinstance(name, str):
+            if type(one) is not int or abs(one) >= _MOST_CLASSES or not isinstance(name, str):
                 self.lose("a category without id and name", f"{where}:{number}")
                 continue
             if one in listed:
@@ -560,8 +580,11 @@ class _Coco(_Reader):
         ids: Counter[Any],
         seen: dict[tuple[str, Any], list[dict[str, Any]]],
     ) -> None:
-        entry: dict[str, Any] = {name: value if name in _RAW else _value(value) for name, value in raw.items()}
+        entry = self.entry(raw, where)
+        if entry is None:
+            return
         one, image_id = entry.pop("id", None), entry.pop("image_id", None)
+        one = one if isinstance(one, int | str) else None
         where += f" (annotation {one}, image {image_id})"
         if not isinstance(image_id, int | str) or image_id not in by_id:
             self.lose("an annotation of an image that is not listed", where)
@@ -580,7 +603,11 @@ class _Coco(_Reader):
         label = entry.pop("category_id", None)
         if not self.objects:
             return
-        if type(label) is not int or (categories is not None and label not in categories):
+        if (
+            type(label) is not int
+            or abs(label) >= _MOST_CLASSES
+            or (categories is not None and label not in categories)
+        ):
             self.lose("an annotation of a category that is not listed", f"{where}: category {label}")
             return
         given = entry.pop("bbox", None)
@@ -590,19 +617,22 @@ class _Coco(_Reader):
         box = self.checked(edges, image.size, where)
         if box is None:
             return
-        area = entry.pop("area", None)
+        area, crowd = entry.pop("area", None), entry.pop("iscrowd", None)
+        if crowd not in (None, 0, 1):
+            self.lose("an annotation whose iscrowd is neither 0 nor 1", f"{where}: {crowd!r}")
+            return
         made: dict[str, Any] = {
             "box": box,
             "label": label,
             "ids": one,
             "area": area if type(area) in (int, float) else given[2] * given[3],
-            "crowd": bool(entry.pop("iscrowd", 0)),
+            "crowd": bool(crowd),
         }
         self._add_mask(made, entry.pop("segmentation", None), image.size, where)
         self._add_keypoints(made, entry, where)
         if entry:
             made["attributes"] = entry
-        if one is not None and isinstance(one, int | str):
+        if one is not None:
             same = others[name].get(one)
             if same is not None and (same["label"], same["box"]) == (label, box):  # of another file, e.g. keypoints
                 same |= {key: value for key, value in made.items() if same.get(key) is None}
@@ -642,7 +672,7 @@ class _Coco(_Reader):
         if not isinstance(given, list) or len(given) % 3 or not all(type(v) in (int, float) for v in given):
             self.lose("keypoints that are not triples of numbers; their box is kept", where)
             return
-        made["keypoints"] = [given[at : at + 3] for at in range(0, len(given), 3)]
+        self.points(made, [given[at : at + 3] for at in range(0, len(given), 3)], where)
 
 
 _RAW = frozenset(("segmentation",))
@@ -740,7 +770,7 @@ class _Yolo(_Reader):
             names = settings.get("names")
         pairs = names.items() if isinstance(names, dict) else enumerate(names) if isinstance(names, list) else ()
         for number, name in pairs:
-            if not str(number).isdigit() or not isinstance(name, str):
+            if not re.fullmatch("[0-9]{1,18}", str(number)) or not isinstance(name, str):
                 raise DataError(
                     f"the names of classes must be texts by number: found {number!r}: {name!r}",
                     file=where,
@@ -809,7 +839,7 @@ class _Yolo(_Reader):
             values: list[float] = []
             with suppress(ValueError):
                 values = [float(word) for word in words]
-            if len(values) < 5 or not np.isfinite(values).all() or values[0] != int(values[0]) or values[0] < 0:
+            if len(values) < 5 or not np.isfinite(values).all() or not 0 <= values[0] < 1e15 or values[0] % 1:
                 self.lose("a line of labels that is no class with numbers", at)
             elif line in seen:
                 self.lose("a line of labels that is there already", at)
@@ -840,7 +870,9 @@ class _Yolo(_Reader):
         box = self.checked(edges, None, where)
         if box is not None:
             area = (box[2] - box[0]) * (box[3] - box[1])
-            made = {"box": box, "label": label, "area": area, "crowd": False, "masks": masks, "keypoints": points}
+            made = {"box": box, "label": label, "area": area, "crowd": False, "masks": masks}
+            if points is not None:
+                self.points(made, points, where)
             image.found.append(made)
 
 

@@ -22,6 +22,8 @@ Segment = list[list[float]] | dict[str, Any]
 OBJECTS = ("boxes", "labels", "label_names", "ids", "areas", "crowd", "masks", "keypoints", "attributes")
 """Fields with a value for each object."""
 
+_LONGEST = 1 << 21
+"""Pixels around a polygon: its edges are walked in fifths of them."""
 _UPSAMPLED = 5
 """Steps of a pixel in which COCO walks along the edges of polygons."""
 _MOST_PIXELS = 178_956_970
@@ -187,7 +189,10 @@ def polygon_of(points: Any) -> npt.NDArray[np.float64]:
         flat = np.zeros(0)
     if flat.ndim != 1 or len(flat) < 6 or len(flat) % 2 or not (np.abs(flat) < 1e7).all():
         raise bad_mask("a polygon has three or more pairs of numbers")
-    return flat.reshape(-1, 2)
+    corners = flat.reshape(-1, 2)
+    if np.abs(np.roll(corners, -1, axis=0) - corners).max(axis=1).sum() > _LONGEST:
+        raise bad_mask(f"a polygon is longer than {_LONGEST:,} pixels around")
+    return corners
 
 
 def _crossings(corners: npt.NDArray[np.float64], height: int, width: int) -> npt.NDArray[np.int64]:

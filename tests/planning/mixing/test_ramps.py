@@ -30,17 +30,15 @@ def ramps(draw: st.DrawFn) -> Ramp:
 
 def integral(ramp: Ramp, source: int, total: int) -> Fraction:
     """The draws due by the definition: trapezoids between the knots of the weight."""
-    steps = progress(ramp.kind) if ramp.period >= 64 or ramp.kind == "linear" else None
-    if steps is None:
-        return ramp.due(total)[source]
-    knots = [ramp.period * knot // (len(steps) - 1) for knot in range(len(steps))]
+    steps = progress(ramp.kind)
+    knots = [Fraction(ramp.period * knot, len(steps) - 1) for knot in range(len(steps))]
     begin, end, area = ramp.begin[source], ramp.end[source], Fraction(0)
     for (a, b), (low, high) in zip(pairwise(knots), pairwise(steps), strict=True):
         if total <= a:
             break
-        stop = min(b, total)
+        stop = min(b, Fraction(total))
         weight = begin + (end - begin) * low
-        there = weight + (end - begin) * (high - low) * Fraction(stop - a, b - a)
+        there = weight + (end - begin) * (high - low) * (stop - a) / (b - a)
         area += (weight + there) / 2 * (stop - a)
     return area
 
@@ -77,6 +75,12 @@ def test_any_chunk_in_any_order_gives_the_same_and_the_way_back(ramp: Ramp, chun
     for at in {0, ramp.period // 2, ramp.period - 1}:
         assert again.position(int(source[at]), int(ordinal[at])) == at
         assert again.drawn(at) == np.bincount(source[:at], minlength=len(ramp.begin)).tolist()
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 5, 9, 12, 20, 40, 63, 65, 1000])
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_the_mean_of_a_ramp_is_half_way(samples: int, kind: str) -> None:
+    assert Ramp([Fraction(1), Fraction(0)], [Fraction(0), Fraction(1)], samples, kind).asked == (Fraction(1, 2),) * 2
 
 
 def test_windows_are_exact_where_floating_point_is_not() -> None:

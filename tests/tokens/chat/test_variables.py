@@ -102,8 +102,8 @@ def test_refused(tokenizer: Path, tmp_path: Path) -> None:
     for variables, what in (
         ({"enable_thnking": False}, "does not read the variable 'enable_thnking'"),
         ({"messages": []}, "cannot be set"),
-        ({"effort": float("nan")}, "no JSON"),
-        ({"effort": {1}}, "no JSON"),
+        ({"effort": float("nan")}, "not JSON"),
+        ({"effort": {1}}, "not JSON"),
     ):
         with pytest.raises(ConfigError, match=what):
             fm.tokenize(source, tmp_path / "y", chat="auto", chat_template_args=variables, **out)

@@ -15,9 +15,9 @@ whole numbers where the result is near one, so that all machines have the same o
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from math import cos, lcm, pi
 from typing import Any
 
@@ -69,10 +69,8 @@ class Ramp(Blocks):
         self.begin, self.end, self.period, self.kind = tuple(begin), tuple(end), samples, kind
         active = [i for i, ends in enumerate(zip(begin, end, strict=True)) if any(ends)]
         super().__init__(active, min(_BITS, max(samples - 1, 1).bit_length()))
-        steps = progress(kind)[:: max(1, _KNOTS // samples)] if samples < _KNOTS else progress(kind)
-        steps = [*steps, Fraction(1)] if steps[-1] != 1 else steps
-        self._starts = [samples * knot // (len(steps) - 1) for knot in range(len(steps))]
-        self._due = [_Due([begin[i] + (end[i] - begin[i]) * step for step in steps], self._starts) for i in active]
+        steps = progress(kind)
+        self._due = [_Due([begin[i] + (end[i] - begin[i]) * step for step in steps], samples) for i in active]
         self._borders: dict[int, list[int]] = {0: [0] * len(active)}
 
     @property
@@ -153,32 +151,34 @@ class Ramp(Blocks):
 class _Due:
     """The integral of a weight that is a line from knot to knot, and its inverse.
 
-    In units of ``1 / (2 * unit)`` draws it is whole at the knots.
+    Times are in parts of a slot, as many as there are lines, so that knots are whole. The integral is in such parts of
+    draws that it is whole at the knots, too.
     """
 
-    def __init__(self, weights: Sequence[Fraction], starts: Sequence[int]) -> None:
-        self._starts, self._unit = starts, lcm(*(weight.denominator for weight in weights))
-        self._weights = [int(weight * self._unit) for weight in weights]
+    def __init__(self, weights: Sequence[Fraction], samples: int) -> None:
+        self._samples, self._parts = samples, len(weights) - 1
+        unit = lcm(*(weight.denominator for weight in weights))
+        self._weights = [int(weight * unit) for weight in weights]
         self._sums = [0]
-        for knot in range(len(starts) - 1):
-            both = self._weights[knot] + self._weights[knot + 1]
-            self._sums.append(self._sums[-1] + both * (starts[knot + 1] - starts[knot]))
-        self._last = self._sums[-1] // (2 * self._unit)
-        self._floats = np.array([weight / self._unit for weight in self._weights])
-        whole, rest = zip(*(divmod(each, 2 * self._unit) for each in self._sums), strict=True)
+        for begin, end in pairwise(self._weights):
+            self._sums.append(self._sums[-1] + (begin + end) * samples)
+        self._whole_draw = 2 * unit * self._parts
+        self._last = self._sums[-1] // self._whole_draw
+        self._floats = np.array([weight / unit for weight in self._weights])
+        whole, rest = zip(*(divmod(each, self._whole_draw) for each in self._sums), strict=True)
         self._whole = np.array(whole, np.int64)
-        self._rest = np.array([each / (2 * self._unit) for each in rest])
+        self._rest = np.array([each / self._whole_draw for each in rest])
 
     def at(self, slot: int) -> Fraction:
         """Return the draws that are due before a slot."""
         return Fraction(*self._exact(slot))
 
     def _exact(self, slot: int) -> tuple[int, int]:
-        knot = min(bisect_right(self._starts, slot), len(self._starts) - 1) - 1
-        length, since = self._starts[knot + 1] - self._starts[knot], slot - self._starts[knot]
-        begin, end = self._weights[knot], self._weights[knot + 1]
-        due = (self._sums[knot] + 2 * begin * since) * length + (end - begin) * since * since
-        return due, 2 * self._unit * length
+        line = min(slot * self._parts // self._samples, self._parts - 1)
+        since = slot * self._parts - line * self._samples
+        begin, end = self._weights[line], self._weights[line + 1]
+        due = (self._sums[line] + 2 * begin * since) * self._samples + (end - begin) * since * since
+        return due, self._whole_draw * self._samples
 
     def released(self, stop: int) -> int:
         """Return how many draws may be taken in the slots before `stop`."""
@@ -202,27 +202,25 @@ class _Due:
         never = due > self._last
         wanted = np.where(never, 0, due)
         knots = np.searchsorted(self._whole + self._rest, wanted, side="right") - 1
-        knots = np.clip(knots, 0, len(self._starts) - 2)
-        starts = np.array(self._starts, np.int64)
-        lengths = (starts[1:] - starts[:-1])[knots].astype(np.float64)
+        knots = np.clip(knots, 0, self._parts - 1)
+        length = self._samples / self._parts
         begin, end = self._floats[knots], self._floats[knots + 1]
         rises = end >= begin
         # From the end of a line that falls: where the weight is small, the root of a small number keeps its digits.
         knot = np.where(rises, knots, knots + 1)
         left = np.maximum(np.abs((wanted - self._whole[knot]) - self._rest[knot]), 0.0)
         slow, fast = np.minimum(begin, end), np.maximum(begin, end)
-        root = slow + np.sqrt(slow * slow + 2 * (fast - slow) / lengths * left)
+        root = slow + np.sqrt(slow * slow + 2 * (fast - slow) / length * left)
         away = np.divide(2 * left, root, out=np.zeros_like(left), where=root > 0)
-        times = np.where(rises, starts[knot] + away, starts[knot] - away)
+        times = knot * length + np.where(rises, away, -away)
         nearest = np.rint(times)
         floors, ceilings = np.floor(times).astype(np.int64), np.ceil(times).astype(np.int64)
         for row in np.flatnonzero((np.abs(times - nearest) < _NEAR) & ~never).tolist():
             floors[row], ceilings[row] = self._around(int(nearest[row]), int(wanted[row]))
-        end_of_all = self._starts[-1]
-        return np.where(never, end_of_all, floors), np.where(never, end_of_all + 1, ceilings)
+        return np.where(never, self._samples, floors), np.where(never, self._samples + 1, ceilings)
 
     def _around(self, slot: int, wanted: int) -> tuple[int, int]:
-        slot = min(max(slot, 0), self._starts[-1])
+        slot = min(max(slot, 0), self._samples)
         due, unit = self._exact(slot)
         if due == wanted * unit:
             return slot, slot
