@@ -15,7 +15,7 @@ import sys
 import types
 from typing import Any
 
-FEEDMILL, ENERGON = "feedmill", "compat", "energon"
+FEEDMILL, ENERGON = "feedmill", "energon"
 MEMORY = 16 << 30
 """Bytes of address space that one process may have, most of which PyTorch's libraries take."""
 

@@ -83,6 +83,10 @@ class Words(TyperGroup):
             with formatter.section(paint(title)):
                 formatter.write_dl([(paint(f"{name:<{width}}", "cyan"), help) for name, help in rows.items()])
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a group hides no options, so ``--help-all`` is its help."""
+        return super().parse_args(ctx, ["--help", *args[1:]] if args[:1] == ["--help-all"] else args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb that the first word names; an unknown word is an error that names what was meant."""
         if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):

@@ -37,7 +37,7 @@ ChatMask = Literal["auto", "generation", "turns", "last", "none"]
 LossRule = Literal["mask", "datatrove"]
 Rule = Literal["missing", "always"]
 TemplateSource = Literal["auto", "flags", "file", "class", "transformers4", "transformers5"]
-Order = Literal["feedmill", "compat", "modalities", "datatrove"]
+Order = Literal["feedmill", "modalities", "datatrove"]
 SplitPlan = Mapping[str, Sequence[int | Sequence[int]]]
 Given = str | bool | None
 """A special token by its name, ``auto``, or none."""

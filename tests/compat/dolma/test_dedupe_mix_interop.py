@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not PYTHON, reason="FEEDMILL_DOLMA_PYTHON names no Python that has Dolma"),
 ]
-OURS, THEIRS = "feedmill", "compat", "dolma"
+OURS, THEIRS = "feedmill", "dolma"
 UNITS = {
     "documents": {"documents": {"attribute_name": "dup", "key": "$.text"}},
     "paragraphs": {"paragraphs": {"attribute_name": "dup"}, "skip_empty": True},

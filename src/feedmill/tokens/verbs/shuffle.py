@@ -128,7 +128,7 @@ def chunk_documents(corpus: Corpus, chunk: int, chunks: int) -> Int64s:
     return np.concatenate(rows)
 
 
-ORDERS = ("feedmill", "compat", "modalities", "datatrove")
+ORDERS = ("feedmill", "modalities", "datatrove")
 
 _LISTED = 4 << 20
 _BLOCK = 1 << 20
