@@ -352,6 +352,14 @@ def test_a_table_beside_media_may_be_their_metadata(tmp_path: Path) -> None:
     assert reasons(report) == {"labels.csv": f"document beside image files ({advice})"}
 
 
+def test_a_table_of_captions_in_the_folder_is_used(tmp_path: Path) -> None:
+    table = "image,caption\n" + "".join(f"{number}.jpg,picture {number}\n" for number in range(12))
+    raw = put(tmp_path / "raw", {**pictures("#.jpg", 12), "captions.csv": table})
+    report = run(raw, tmp_path / "out")
+    assert report.type == "captioning" and not reasons(report)
+    assert {sample.caption for sample in fm.open(tmp_path / "out")} == {f"picture {number}" for number in range(12)}
+
+
 def test_audio_and_video(tmp_path: Path) -> None:
     sound, movie = clips.sound("wav"), clips.movie("mp4", seconds=0.5)
     raw = put(tmp_path / "a", {"x.wav": sound, "x.txt": "a tone", "bad.wav": "no sound", "bad.txt": "y"})
