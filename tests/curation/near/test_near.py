@@ -295,7 +295,7 @@ def test_signatures_of_words_are_not_those_of_characters(folder: Path) -> None:
     find(by="characters", signatures="signs")
     with pytest.raises(ConfigError, match="by characters instead of the default"):
         find(signatures="signs")
-    with pytest.raises(ConfigError, match="unknown unit"):
+    with pytest.raises(ConfigError, match="a shingle has words or characters"):
         find(by="lines")
 
 
