@@ -87,7 +87,8 @@ class Watchdog:
         """Check the active threads periodically; end after three checks without any."""
         idle = 0
         while True:
-            time.sleep(min(self.seconds / 4, 1.0))
+            # Not more often than 100 times a second: many watchdogs would leave the interpreter no time.
+            time.sleep(min(max(self.seconds / 4, 0.01), 1.0))
             now = time.monotonic()
             with self._lock:
                 idle = 0 if self._active else idle + 1

@@ -250,7 +250,7 @@ class _Watch:
         self._done.set()
 
     def _run(self) -> None:
-        while not self._done.wait(min(self._seconds / 4, 1.0)):
+        while not self._done.wait(min(max(self._seconds / 4, 0.01), 1.0)):
             due = self.due
             if due is not None and time.monotonic() > due:
                 self.due = None
