@@ -206,7 +206,7 @@ def written(root: Path) -> Path:
 
 CASES = {
     "ratio": Case(ratio("prepare"), SPLITS),
-    "ratio, drop-in": Case(ratio("energon", "prepare"), SPLITS),
+    "ratio, drop-in": Case(ratio("compat", "energon", "prepare"), SPLITS),
     "patterns": Case(patterns, [ALL, {"split_part": "held out"}]),
     "excluding": Case(excluding, [ALL]),
     "excluding, raw": Case(excluding, [ALL], raw=True),

@@ -67,7 +67,7 @@ def dataset(target: str = "", *more: tuple[str, ...], **options: Any) -> Run:
     def run(folder: Path, rng: random.Random) -> None:
         url = str(folder / target) if target else str(folder)
         refusing(lambda: read_all(fm.open(url, **options)))
-        verbs = [("info", url), ("check", url), ("preview", url, "--count", "2"), *more]
+        verbs = [("show", url, "--count", "2"), ("check", url), *more]
         for words in rng.sample(verbs, rng.choice((0, 1, 1))):
             cli(*(word.format(url=url, folder=folder) for word in words))
 

@@ -15,8 +15,8 @@ from helpers.vla_golden import ROOT
 @pytest.mark.parametrize(
     "words, name",
     [
-        (("vla", "manifest", "r"), "manifest.jsonl"),
-        (("vla", "stats", "r"), "stats.json"),
+        (("compat", "vla", "manifest", "r"), "manifest.jsonl"),
+        (("compat", "vla", "stats", "r"), "stats.json"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
