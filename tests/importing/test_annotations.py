@@ -14,7 +14,7 @@ from PIL import Image
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
-from feedmill.importing.annotations import flip_of
+from feedmill.importing.annotations.base import flip_of
 from feedmill.samples.vision import flip, resize
 
 WIDTH, HEIGHT = 40, 30
@@ -437,3 +437,63 @@ def test_labels_are_of_no_other_image_of_the_same_name(tmp_path: Path) -> None:
     report = run(put(tmp_path / "raw", {"data.yaml": "names: [a]"}), tmp_path / "out")
     assert [len(fm.open(tmp_path / "out", split=split)[0].boxes) for split in ("train", "val")] == [1, 0]
     assert reasons(report) == {"labels without an image": 1}
+
+
+HUGE = [9e6, -9e6, -9e6, 9e6, 9e6, 9e6, -9e6, -9e6] * 20
+ODD_COCO = {
+    "crowd as text": ({"iscrowd": "0"}, "an annotation whose iscrowd is neither 0 nor 1"),
+    "crowd in a list": ({"iscrowd": [0]}, "an annotation whose iscrowd is neither 0 nor 1"),
+    "a class beyond 64 bits": ({"category_id": 2**70}, "an annotation of a category that is not listed"),
+    "a box that is no area in float32": ({"bbox": [1, 1, 1e-9, 1]}, "a box without area"),
+    "a far keypoint": ({"keypoints": [1e39, 1, 2]}, "keypoints that are not pairs of numbers with 0, 1 or 2"),
+    "an odd visibility": ({"keypoints": [1, 1, 7]}, "keypoints that are not pairs of numbers with 0, 1 or 2"),
+    "a long polygon": ({"segmentation": [HUGE]}, "a mask that is not valid; its box is kept"),
+    "a number out of range": ({"score": "NUMBER"}, "an entry with a value that JSON readers refuse"),
+    "a polygon out of range": ({"segmentation": [["NUMBER", 1, 2, 3, 4, 5]]}, "a mask that is not valid"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_COCO)
+def test_odd_values_of_coco_are_named_and_what_is_imported_is_read(name: str, tmp_path: Path) -> None:
+    more, reason = ODD_COCO[name]
+    odd = {**thing(2, 11, [1, 1, 5, 5]), **more}
+    text = json.dumps(instances(annotations=[thing(1, 10, [2, 3, 8, 9]), odd])).replace('"NUMBER"', "1e400")
+    report = run(coco(tmp_path / "raw", **{"instances.json": text}), tmp_path / "out")
+    assert [(one[: len(reason)], count) for one, count in reasons(report).items()] == [(reason, 1)]
+    for sample in fm.open(tmp_path / "out"):
+        assert np.isfinite(sample.boxes).all() and sample.crowd.sum() == 0
+        assert sample.masks is None or len(sample.masks.bitmaps()) == len(sample.boxes)
+
+
+def test_an_id_that_is_a_list_in_two_files(tmp_path: Path) -> None:
+    both = {f"{n}.json": instances(annotations=[thing([1], 10, [2, 3, 8, 9])]) for n in range(2)}  # type: ignore[arg-type]
+    assert run(coco(tmp_path / "raw", **both), tmp_path / "out").samples == 3
+
+
+@pytest.mark.parametrize("side", ["xmin", "xmax", "ymax"])
+def test_a_box_of_voc_that_is_no_number(side: str, tmp_path: Path) -> None:
+    edges = {"xmin": 1, "ymin": 2, "xmax": 9, "ymax": 8, side: "nan"}
+    box = "".join(f"<{name}>{value}</{name}>" for name, value in edges.items())
+    xml = f"<annotation><object><name>cup</name><bndbox>{box}</bndbox></object></annotation>"
+    good = xml.replace("nan", "1" if side == "xmin" else "10")
+    raw = put(tmp_path / "raw", {"0.jpg": picture(0), "0.xml": xml, "1.jpg": picture(1), "1.xml": good})
+    assert reasons(run(raw, tmp_path / "out")) == {"an annotation without a valid box": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1 nan .5 .5 .5", "a line of labels that is no class with numbers"),
+        ("9.3e18 .5 .5 .5 .5", "a line of labels that is no class with numbers"),
+        ("0 300 .5 .2 .2", "an annotation without a valid box"),
+    ],
+)
+def test_odd_lines_of_yolo(line: str, reason: str, tmp_path: Path) -> None:
+    files = {
+        "images/0.jpg": picture(0),
+        "images/1.jpg": picture(1),
+        "labels/0.txt": line,
+        "labels/1.txt": "0 .5 .5 .2 .2",
+    }
+    report = run(put(tmp_path / "raw", files), tmp_path / "out")
+    assert reasons(report) == {reason: 1} and [len(each.boxes) for each in fm.open(tmp_path / "out")] == [0, 1]

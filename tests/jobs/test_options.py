@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, FrozenInstanceError, fields, is_dataclass, replace
 from typing import Annotated
 
 import pytest
 
-from feedmill.jobs.options import Arg, Flag, Options, Processes, options_of
+from feedmill.jobs.options import Arg, Flag, Opt, Options, Processes, options_of, verb
 from feedmill.tokens.options import Tokenize
 
 
@@ -67,3 +68,20 @@ def test_wrong_arguments_are_named(values: tuple[str, ...], named: dict[str, str
 def test_no_method_is_made_for_a_class() -> None:
     """Each would be compiled at every start of a command."""
     assert not {name for name, value in vars(Tokenize).items() if inspect.isfunction(value)}
+
+
+class Several(Options):
+    """Try several."""
+
+    names: Annotated[Sequence[str], Opt("NAME", "Names.")]
+    more: Annotated[tuple[str, ...] | None, Opt("NAME", "More.")] = None
+    either: Annotated[str | Sequence[str], Opt("NAME", "One or several.")] = "x"
+
+
+def test_one_text_for_several_is_one_of_them_and_not_its_letters() -> None:
+    @verb(Several)
+    def run(options: Several) -> tuple[object, ...]:
+        return options.names, options.more, options.either
+
+    assert run("abc", more="de", either="fg") == (["abc"], ["de"], "fg")
+    assert run(["abc"], more=("d", "e")) == (["abc"], ("d", "e"), "x")

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.importing.annotations import Annotations, read_annotations, split_of_folders
+from feedmill.importing.annotations import read_annotations
+from feedmill.importing.annotations.base import Annotations, split_of_folders
 from feedmill.importing.kinds import IMAGE, Name, divide
 from feedmill.importing.metadata import Metadata, Talk, read_metadata, read_talks
 from feedmill.importing.recognition import (

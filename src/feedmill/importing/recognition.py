@@ -23,7 +23,9 @@ from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.lerobot.meta import INFO
 from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds
-from feedmill.importing.annotations import COCO, Annotations, find_annotations, is_picture_of_masks
+from feedmill.importing.annotations import find_annotations
+from feedmill.importing.annotations.base import COCO, Annotations
+from feedmill.importing.annotations.voc import is_picture_of_masks
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.options import Type
 from feedmill.importing.scanning import File, Files

@@ -135,7 +135,7 @@ class Threads:
         thread = threading.Thread(target=self._run, name=f"{self._name}_{next(_numbers)}", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system starts no more threads
+        except RuntimeError:  # the limit of threads is reached
             self._threads.append(None)
             self._run()
         else:

@@ -84,7 +84,7 @@ def as_shown(
         span: Show the text of tokens ``[first, end)`` only.
     """
     where = {"file": source.file, "offset": source.offset, "length": source.length, "index": source.index}
-    ragged = getattr(type(sample), "ragged", ())  # arrays that are no pictures, whatever their shape
+    ragged = getattr(type(sample), "ragged", ())  # arrays of any shape that are not pictures
     shown = {LOSS_MASK: _share, **dict.fromkeys(ragged, as_numbers)}
     parts = {name: shown.get(name, as_text)(value) for name, value in _parts(sample)}
     if dataset is not None and "input_ids" in parts and "text" not in parts:

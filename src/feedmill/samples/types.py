@@ -174,7 +174,7 @@ class DetectionSample(TypedSample):
     ragged: ClassVar[frozenset[str]] = frozenset(
         ("boxes", "labels", "label_names", "ids", "areas", "crowd", "masks", "keypoints", "captions", "attributes")
     )
-    """Fields that a batch has as a list with one value for each sample, whatever their shapes."""
+    """Fields that a batch has as a list, one value for each sample: their shapes differ."""
 
     @classmethod
     def of_parts(cls, orientation: str | None, **fields: Any) -> Self:
