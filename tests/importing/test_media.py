@@ -360,6 +360,12 @@ def test_a_table_of_captions_in_the_folder_is_used(tmp_path: Path) -> None:
     assert {sample.caption for sample in fm.open(tmp_path / "out")} == {f"picture {number}" for number in range(12)}
 
 
+def test_an_empty_table_of_captions_is_named(tmp_path: Path) -> None:
+    raw = put(tmp_path / "raw", {**pictures("#.jpg", 3), "captions.csv": ""})
+    with pytest.raises(DataError, match=r"captions\.csv: the table has no rows"):
+        run(raw, tmp_path / "out")
+
+
 def test_audio_and_video(tmp_path: Path) -> None:
     sound, movie = clips.sound("wav"), clips.movie("mp4", seconds=0.5)
     raw = put(tmp_path / "a", {"x.wav": sound, "x.txt": "a tone", "bad.wav": "no sound", "bad.txt": "y"})

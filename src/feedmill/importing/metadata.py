@@ -148,6 +148,7 @@ def read_talks(files: Files, found: Recognized, encoding: str, left: LeftOut) ->
         name = files.name(file)
         places = _Places(files, file, names) if file in files.tables else None
         folder, wrong, before = name.rpartition("/")[0], "", len(talks)
+        row = None
         store = open_store(files.roots[file.root])
         used_encoding = encoding_of_file(store, file, encoding) if divide(file.path).kind in (CSV, TEXT) else encoding
         for row in _named(name, read_rows(store, file, used_encoding)):
@@ -173,6 +174,10 @@ def read_talks(files: Files, found: Recognized, encoding: str, left: LeftOut) ->
             key = f"{divide(name).stem}/{row.number:06}" if len(found.metadata) > 1 else f"{row.number:06}"
             rest = {column: value for column, value in row.columns.items() if column not in used}
             talks.append(Talk(key, tuple(path for path in paths if path is not None), rest))
+        if row is None:
+            raise DataError(
+                "the table has no rows", file=name, kind="empty-file", fix="Fill it, or leave it out with --exclude."
+            )
         if not any(talk.media for talk in talks[before:]):
             shown = f"for example {wrong!r} is none, and a file is {names[0]!r}" if wrong else f"a file is {names[0]!r}"
             raise ConfigError(
