@@ -122,8 +122,9 @@ class Trials:
         if fault in ("torn", "power") and not result.lost:
             self.told.ends["nothing to lose"] += 1  # as if it were only killed
             return []
-        if result.struck is None and result.status == 0 and at > len(result.calls) and self.told.case.endswith("by 2"):
-            self.told.ends["over before"] += 1  # how two processes take turns decides about the last calls
+        fewer = len(self.calls) - len(result.calls)
+        if result.struck is None and result.status == 0 and at > len(result.calls) and fewer <= self.case.fewer:
+            self.told.ends["over before"] += 1
             return []
         problems = list(self._problems(fault, result))
         self.told.problems += [f"{fault} at {at} ({result.struck}): {problem}" for problem in problems]
