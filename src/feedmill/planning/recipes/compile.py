@@ -29,6 +29,7 @@ from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, 
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
+from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -328,8 +329,9 @@ class Walk:
                 )
                 length = stage_length(stage, average, mean, self.file.model.global_batch, run_length)
                 parts.append((length, shares, stage.ramp))
+        caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples, run_length=run_length)
+            return StagedBlend(streams, parts, length=samples, run_length=run_length, caps=caps)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Return an epochized blend: each epoch holds every member `repetitions` times."""
@@ -678,6 +680,14 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
                     kind="no-such-source",
                     fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
                 )
+        for name in stage.max_repeats if isinstance(stage.max_repeats, dict) else ():
+            if name not in names:
+                raise ConfigError(
+                    f"stage {number + 1} limits the repeats of {name!r}, which is not a source of this blend",
+                    file=where(number, "max_repeats", name),
+                    kind="no-such-source",
+                    fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
+                )
     silent = [name for name in names if not any(name in stage.weights for stage in stages)]
     if silent:
         raise ConfigError(
@@ -685,6 +695,15 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
             kind="bad-recipe",
             fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
+
+
+def caps_of(stage: StageModel, names: Sequence[str], where: str) -> Caps | None:
+    """Return how often a stage may repeat the sources with these names; None if it has no limit."""
+    given = stage.max_repeats
+    if given is None:
+        return None
+    by_name = given if isinstance(given, dict) else dict.fromkeys(names, given)
+    return Caps({names.index(name): most for name, most in by_name.items()}, where)
 
 
 def stage_length(

@@ -144,6 +144,12 @@ ShuffleField = Annotated[
 ]
 
 
+Repeats = Annotated[
+    Annotated[Count, Tag("<number>")] | Annotated[dict[str, Count], Field(min_length=1), Tag("<mapping>")],
+    Discriminator(lambda value: "<mapping>" if isinstance(value, dict) else "<number>"),
+]
+
+
 class StageModel(Strict):
     """One stage of a blend: its weights and its length."""
 
@@ -155,6 +161,9 @@ class StageModel(Strict):
     steps: Count | None = Field(None, description="its length in steps of 'global_batch' samples")
     ramp: Literal["linear", "cosine"] | None = Field(
         None, description="go from the weights of the stage before to these over its length, instead of at once"
+    )
+    max_repeats: Repeats | None = Field(
+        None, description="maximum number of passes in this stage: over every source, or by name; more is an error"
     )
 
 
