@@ -138,6 +138,12 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     split: str | None = None
     _opened: Opened = Opened()
 
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Return a dataset of a format. Raises `TypeError` for the contract itself."""
+        if cls is Dataset:
+            raise TypeError("fm.Dataset is the type of all datasets. Use fm.open(path).")
+        return super().__new__(cls)
+
     def __repr__(self) -> str:
         split = "" if self.split is None else f", split {self.split}"
         return f"<{self.format} dataset {self.url!r}: {len(self):,} samples{split}>"
