@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
-from feedmill.formats.costs import checked_costs
+from feedmill.formats.costs import INDEXED, checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
 from feedmill.formats.mediatable import MediaTable
@@ -338,6 +338,25 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
 
     def _find_costs(self, by: str) -> npt.NDArray[np.int64] | None:  # noqa: ARG002
         """Return costs other than `lengths`; a format whose index has costs overrides this."""
+        return None
+
+    def values(self, by: str, *, texts: bool = False) -> npt.NDArray[Any] | None:
+        """Return a number of each sample from the index, as it is stored: orders and groups are made of these.
+
+        Args:
+            by: as for `costs`; numbers of a field may be negative and fractions.
+            texts: also accept a field of texts, whose values are their hashes (xxh3-64): equal texts have equal hashes.
+
+        Returns:
+            int64, float64 or uint64 (hashes), [len]; None if the index does not know them.
+
+        Raises:
+            DataError: as `costs`, and if the value of a sample is missing or NaN; the sample is named.
+        """
+        return self.costs(by) if by in INDEXED else self._find_values(by, texts=texts)
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:  # noqa: ARG002
+        """Return values of a field; a format whose index has fields overrides this, see `formats.costs`."""
         return None
 
     @property

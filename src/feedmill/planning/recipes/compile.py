@@ -42,6 +42,7 @@ from feedmill.planning.recipes.member import (
     aux_is_there,
     aux_url,
     bounds_of,
+    curriculum_of,
     join_folder,
     join_parts,
     names_of,
@@ -240,7 +241,9 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
+            node = walk.concat(model.concat, ("concat",), prefix)
+            with recipe_line(recipe, ("shuffle",) if "shuffle" in model.model_fields_set else ("concat",)):
+                node = shuffle_as(node, model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -446,6 +449,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
+        if member.curriculum is not None:
+            with recipe_line(self.file, (*place, "curriculum")):
+                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 

@@ -28,6 +28,7 @@ from pydantic import (
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
+from feedmill.planning.nodes.curriculum import DEFAULT_WINDOW as DEFAULT_CURRICULUM
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
 from feedmill.planning.packing.options import Last, Long, Method, Mismatch, Refused
 from feedmill.samples.tokenized import TokenizeOptions
@@ -166,6 +167,21 @@ class StageModel(Strict):
         None, description="maximum number of passes in this stage: over every source, or by name; more is an error"
     )
 
+
+class CurriculumModel(Strict):
+    """Order of a source by a column."""
+
+    by: str = Field(min_length=1, description="tokens, bytes, pixels, frames, or a numeric field of the index")
+    from_: Literal["easy", "hard"] = Field(
+        "easy", alias="from", description="easy: begin with the lowest values; hard: with the highest"
+    )
+    window: Count = Field(
+        DEFAULT_CURRICULUM,
+        description="each sample is fewer places than this from its place in the order, differently in each epoch",
+    )
+
+
+CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
 
 Unit = Literal["samples", "tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
