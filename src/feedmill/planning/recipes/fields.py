@@ -158,7 +158,7 @@ class StageModel(Strict):
     )
 
 
-Unit = Literal["samples", "tokens", "episodes", "hours"]
+Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
