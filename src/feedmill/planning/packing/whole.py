@@ -96,19 +96,31 @@ def _source(documents: Documents, packing: Packing, number: int, start: int, sto
     return Kept(start, stop, kept, tuple(dropped))
 
 
-def fit(documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None) -> Fraction:
-    """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`."""
-    lengths = documents.plan.sources[number].lengths
-    if lengths is None or not (total := int(lengths[start:stop].sum())):
+def fit(
+    documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None, by: str = "tokens"
+) -> Fraction:
+    """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`.
+
+    Args:
+        by: ``tokens``, or ``loss_tokens``. Of a document that is cut, as large a share of these is held.
+    """
+    dataset = documents.plan.sources[number]
+    lengths = dataset.lengths
+    if lengths is None or not int(lengths[start:stop].sum()):
         return Fraction(1)
     mine = lengths[start:stop]
     if kept is not None:
-        held = mine if kept.kept is None else mine[kept.kept]
+        held = mine if kept.kept is None else np.where(kept.kept, mine, 0)
     elif packing.long == "drop":
-        held = mine[mine <= packing.capacity]
+        held = np.where(mine <= packing.capacity, mine, 0)
     else:
         held = np.minimum(mine, packing.capacity) if packing.long == "truncate" else mine
-    return Fraction(int(held.sum()), total)
+    if by == "tokens":
+        return Fraction(int(held.sum()), int(mine.sum()))
+    costs = dataset.costs(by)
+    if costs is None or not (total := int(costs[start:stop].sum())) or held is mine:
+        return Fraction(1)
+    return Fraction(float((costs[start:stop] * (held / np.maximum(mine, 1))).sum())) / total
 
 
 def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -90,6 +91,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
 
         with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
             scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
+    loss = compiler.means[LOSS_TOKENS]
+    if loss.used and recipe.model.targets is not None and recipe.model.targets.mask is not None:
+        raise _masked_twice(recipe)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -97,6 +101,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    plan.loss = loss if loss.used else None
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
@@ -128,6 +133,18 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _masked_twice(recipe: Parsed) -> ConfigError:
+    """Return the error for weights per loss token, and markers that select these tokens only when rows are read."""
+    return ConfigError(
+        "'unit: loss_tokens' counts stored masks, and 'targets' has a 'mask' of markers, which is applied when rows are"
+        " read",
+        file=recipe.where(("targets", "mask")),
+        kind="bad-recipe",
+        fix="Store the mask: 'feedmill tokens merge --learn-between BEGIN,END' writes it from the markers. Then remove"
+        " 'mask'.",
+    )
 
 
 def _warn_of_refused(plan: Plan) -> None:
@@ -170,7 +187,7 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
 

@@ -183,7 +183,7 @@ class CurriculumModel(Strict):
 
 CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
 
-Unit = Literal["samples", "tokens", "episodes", "hours"]
+Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 

@@ -164,7 +164,8 @@ class Member(Strict):
     prepared: str | None = Field(None, description="folder of prepared join rows; default RECIPE.cache")
     stages: Stages | None = Field(None, description="stages of its blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of its blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of its blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="name of the source; unique in its list"
@@ -269,7 +270,8 @@ class RecipeModel(Strict):
     concat: _Concat | None = Field(None, description="sources one after another")
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of the blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of the blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
