@@ -27,6 +27,7 @@ HOMES = {
     "PlanReport": "planning.overview",
     "PrepareReport": "indexing.report",
     "PreviewReport": "samples.preview",
+    "ProposeReport": "mixture.verbs.propose",
     "RepairReport": "indexing.repair",
     "RewriteReport": "writing.rewrite",
     "RunReport": "pipelines.run",
@@ -58,6 +59,7 @@ __all__ = [
     "PlanReport",
     "PrepareReport",
     "PreviewReport",
+    "ProposeReport",
     "RepairReport",
     "RewriteReport",
     "RunReport",
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport
     from feedmill.samples.preview import PreviewReport

@@ -75,6 +75,7 @@ GOOD: dict[str, list[str]] = {
     ],
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
+    "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
         "tokenize docs.jsonl -o tokens/docs -t tokenizer",
@@ -193,6 +194,15 @@ BAD: dict[str, list[str]] = {
         "filter typo.yaml",
         "filter nothing.yaml",
     ],
+    "propose": [
+        "mixture propose nowhere.yaml -o swarm",
+        "mixture propose pipeline.yaml -o swarm",
+        "mixture propose blend.yaml -o coco",
+        "mixture propose blend.yaml -o swarm --max-repeats 1",
+        "mixture propose blend.yaml -o swarm --min-share 0.6",
+        "mixture propose blend.yaml -o swarm --max-share x=0.6",
+        "mixture propose blend.yaml -o swarm --concentration 9,1",
+    ],
     "run": ["run nowhere.yaml", "run broken.yaml"],
     "tokenize": [
         "tokenize nowhere -o t -t tokenizer",
@@ -301,6 +311,7 @@ def documents(root: Path) -> None:
     (root / "typo.yaml").write_text((stream % '"$.id"').replace("filter:", "fliter:"))
     (root / "nothing.yaml").write_text(stream % '"$.nothing"')
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
+    (root / "blend.yaml").write_text("{unit: tokens, blend: [{path: books.pbin}, {path: news.pbin}]}")
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "broken.yaml").write_text(f"steps: [{step.replace('web/', 'notext/', 1)}]")
     after = "{verb: filter, inputs: [web], outputs: [kept], options: {inputs: mix.yaml}}"

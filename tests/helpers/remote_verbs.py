@@ -228,6 +228,7 @@ ELSEWHERE: dict[str, str] = {
     "documents forget": "writes its report to a folder of this machine; refuses a URL",
     "cache": "fills the cache of this machine",
     "tokens lengths": "fills the cache of this machine",
+    "mixture propose": "writes recipes whose paths depend on the folder",
     "edit delete": "is refused in an object store",
     "compat energon checkpoint info": "only reads",
     "compat energon checkpoint redist": "writes files of torch.save to a folder of this machine",

@@ -261,6 +261,18 @@ GROUPS: dict[str, Group] = {
             ),
         },
     ),
+    "mixture": Group(
+        "Propose mixtures, fit the losses of their runs, compare.",
+        {
+            **_verb(
+                "propose",
+                "Propose mixtures to try in small runs, as recipes in a folder.",
+                "mixture propose recipe.yaml -o swarm -n 64 --target 200B",
+                "mixtures.md",
+                "output count target max-repeats concentration dry-run",
+            ),
+        },
+    ),
     "edit": Group(
         "Append, delete, add parts, reshard, repair or mount a dataset.",
         {
@@ -349,7 +361,7 @@ MEANT = {
     "tokenize": ("pack", "encode", "tok"),
     "tag": ("score", "annotate", "classify"),
     "filter": ("mix", "select", "clean"),
-    "plan": ("blend", "mixture", "recipe", "weights"),
+    "plan": ("blend", "recipe", "weights"),
     "trace": ("where", "find", "explain", "why"),
     "bench": ("benchmark", "speed", "profile"),
     "run": ("pipeline", "exec"),

@@ -33,7 +33,7 @@ _FINEST = 1_000_000
 
 
 class Tokens:
-    """Mean tokens per sample of any node over these sources, or mean `unit`: ``hours`` or ``episodes``."""
+    """Mean tokens per sample of any node over these sources, or mean `unit`: ``samples``, ``hours`` or ``episodes``."""
 
     def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
         self._sources, self._unit = sources, unit
@@ -54,6 +54,18 @@ class Tokens:
                 fix="Remove the source, or use 'unit: samples'.",
             )
         return mean
+
+    def at_hand(self, node: Node) -> Fraction:
+        """Return the units in the sources below a node, each cut to its subset, once: what its first pass would read.
+
+        Raises:
+            ConfigError: as `mean`.
+        """
+        if isinstance(node, Leaf | Subset):
+            inner, start, stop = _range(node)
+            if isinstance(inner, Leaf):
+                return self._total(inner.number, start, stop)
+        return sum((self.at_hand(child) for child in node.children), Fraction(0))
 
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
@@ -86,6 +98,8 @@ class Tokens:
 
     def _total(self, source: int, start: int, stop: int) -> Fraction:
         """Return the units in samples of a source."""
+        if self._unit == "samples":
+            return Fraction(stop - start)
         if self._unit == "tokens":
             return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
         dataset = self._sources[source]

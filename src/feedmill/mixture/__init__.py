@@ -1,0 +1,26 @@
+"""Find weights of a mixture by experiment: propose mixtures, fit the losses of their runs, compare recipes.
+
+A recipe -> `verbs/propose.py` -> a swarm, which is a folder of recipes -> training runs -> a table of losses ->
+`verbs/fit.py` -> a recipe with the best weights found.
+
+- `options.py`: the options of all verbs. `verbs/`: the verbs.
+- `base.py`: the recipe whose weights vary: its sources, what is at hand of each, its stages.
+- `limits.py`: which weights are allowed: minimum and maximum shares, repeats at the size of the target run.
+- `swarm.py`: the folder of a swarm: its recipes, the table of weights, and the facts about it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from feedmill.provided import lazily
+
+HOMES = {
+    "propose": "mixture.verbs.propose",
+}
+__all__ = ["propose"]
+
+if TYPE_CHECKING:
+    from feedmill.mixture.verbs.propose import propose
+else:
+    __getattr__, __dir__ = lazily("mixture", HOMES)
