@@ -24,6 +24,7 @@ HOMES = {
     "NearReport": "curation.near.options",
     "NumbersReport": "tokens.verbs.numbers",
     "PageReport": "web.report",
+    "CellsReport": "mixture.verbs.cells",
     "PlanReport": "planning.overview",
     "PrepareReport": "indexing.report",
     "PreviewReport": "samples.preview",
@@ -41,6 +42,7 @@ HOMES = {
 __all__ = [
     "BenchReport",
     "CacheReport",
+    "CellsReport",
     "CheckReport",
     "ConvertReport",
     "DecontaminateReport",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.cells import CellsReport
     from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport

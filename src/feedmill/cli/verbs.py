@@ -262,8 +262,16 @@ GROUPS: dict[str, Group] = {
         },
     ),
     "mixture": Group(
-        "Propose mixtures, fit the losses of their runs, compare.",
+        "Make cells, propose mixtures, fit the losses of runs.",
         {
+            **_verb(
+                "cells",
+                "Find the cell of each document: topic, quality, source.",
+                "mixture cells tokens --by quality__bucket,topic,source",
+                "mixtures.md",
+                "by where require-values overwrite dry-run workers",
+                "plan {path}",
+            ),
             **_verb(
                 "propose",
                 "Propose mixtures to try in small runs, as recipes in a folder.",

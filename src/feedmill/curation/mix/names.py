@@ -75,7 +75,7 @@ def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
         return stream
     names = set(look(_sought(stream, files[0], frozenset({""}), blocks=1)).names)
     for attribute in stream.attributes:
-        says = _declared(files[0], attribute)
+        says = declared(files[0], attribute)
         names |= says.names if says is not None else set()
     return replace(stream, keep=resolved(stream.keep, names, stream.name))
 
@@ -93,7 +93,7 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     missing = frozenset(wanted) - look(_sought(stream, files[0], frozenset(wanted), blocks=1)).names
     if not missing:
         return []
-    sets = {attribute: _declared(files[0], attribute) for attribute in stream.attributes}
+    sets = {attribute: declared(files[0], attribute) for attribute in stream.attributes}
     declared = {name for name in missing if any(said is not None and said.has(name) for said in sets.values())}
     seen, bare = set[str](), {name for name, says in sets.items() if says is None}
     if missing - declared:
@@ -177,7 +177,7 @@ class Declared(NamedTuple):
         return name in self.names or name.startswith(self.heads)
 
 
-def _declared(file: DocumentFile, name: str) -> Declared | None:
+def declared(file: DocumentFile, name: str) -> Declared | None:
     """Return the attributes that a set can have according to its manifest or record, or None if it has neither."""
     store = file.store()
     manifest = read_manifest(store, name)
