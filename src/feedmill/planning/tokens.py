@@ -22,6 +22,7 @@ from feedmill.formats.base import Episodic
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
+from feedmill.samples.cells import CellDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -69,8 +70,7 @@ class Tokens:
 
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
-        known = all(self._sources[leaf].lengths is not None for leaf in node.leaves)
-        return self._mean(node) if known else None
+        return self._mean(node) if all(has_lengths(self._sources[leaf]) for leaf in node.leaves) else None
 
     def _mean(self, node: Node) -> Fraction:
         if isinstance(node, Leaf | Subset):
@@ -100,9 +100,13 @@ class Tokens:
         """Return the units in samples of a source."""
         if self._unit == "samples":
             return Fraction(stop - start)
-        if self._unit == "tokens":
-            return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
         dataset = self._sources[source]
+        if self._unit == "tokens":
+            if isinstance(dataset, CellDataset) and stop - start == len(dataset):
+                known = dataset.tokens_known
+                if known is not None:
+                    return Fraction(known)
+            return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
         if not isinstance(dataset, Episodic):
             raise ConfigError(
                 f"{dataset.url} has no robot episodes, so its {self._unit} are unknown",
@@ -134,6 +138,19 @@ class Tokens:
                 )
             self._lengths[source] = lengths
         return self._lengths[source]
+
+
+def has_lengths(dataset: Dataset) -> bool:
+    """Return whether the index has the tokens of each sample. Those of a cell are not copied for this."""
+    return (dataset.dataset if isinstance(dataset, CellDataset) else dataset).lengths is not None
+
+
+def tokens_of(dataset: Dataset) -> int | None:
+    """Return the tokens of all samples; None if the index has no lengths."""
+    if isinstance(dataset, CellDataset):
+        return dataset.tokens_known
+    lengths = dataset.lengths
+    return None if lengths is None else int(lengths.sum(dtype=np.int64))
 
 
 def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:

@@ -14,6 +14,7 @@ from feedmill.planning.nodes import Leaf, Node, Subset
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import Packing
 from feedmill.planning.report import Dropped, WholeSamples
+from feedmill.samples.cells import CellDataset
 
 _NAMED = 5
 
@@ -98,17 +99,25 @@ def _source(documents: Documents, packing: Packing, number: int, start: int, sto
 
 def fit(documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None) -> Fraction:
     """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`."""
-    lengths = documents.plan.sources[number].lengths
+    dataset, most = documents.plan.sources[number], packing.capacity
+
+    def held(lengths: IntArray) -> IntArray:
+        if packing.long == "drop":
+            return np.where(lengths <= most, lengths, 0)
+        return np.minimum(lengths, most) if packing.long == "truncate" else lengths
+
+    if isinstance(dataset, CellDataset) and stop - start == len(dataset):
+        total, part = dataset.tokens_known, dataset.total(held, (packing.long, most))
+        return Fraction(part, total) if total and part is not None else Fraction(1)
+    lengths = dataset.lengths
     if lengths is None or not (total := int(lengths[start:stop].sum())):
         return Fraction(1)
     mine = lengths[start:stop]
-    if kept is not None:
-        held = mine if kept.kept is None else mine[kept.kept]
-    elif packing.long == "drop":
-        held = mine[mine <= packing.capacity]
-    else:
-        held = np.minimum(mine, packing.capacity) if packing.long == "truncate" else mine
-    return Fraction(int(held.sum()), total)
+    if kept is None:
+        mine = held(mine)
+    elif kept.kept is not None:
+        mine = mine[kept.kept]
+    return Fraction(int(mine.sum()), total)
 
 
 def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:
