@@ -240,7 +240,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 PLACES = {
     *("documents", "tokens", "mixed", "rows.jsonl", "rows.parquet", "shards", "tars", "resharded", "pictures"),
     *("numbered/web", "ids", "merged/m.ds", "merged/m.bin", "merged/m.pbin", "shuffled/s.pbin", "shuffled/s.jsonl"),
-    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web"),
+    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web", "cut"),
 }
 
 
@@ -295,6 +295,8 @@ def copies(cache: Path) -> list[str]:
 
 
 def hidden(store: Store) -> list[Entry]:
-    with contextlib.suppress(NotFound):
-        return list(store.files("tars/.nv-meta"))
-    return []
+    found: list[Entry] = []
+    for folder in ("tars/.nv-meta", "cut/.feedmill-cells"):
+        with contextlib.suppress(NotFound):
+            found += store.files(folder)
+    return found

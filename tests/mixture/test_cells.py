@@ -146,7 +146,8 @@ def test_a_dry_run_writes_nothing(chain: Path) -> None:
     report = cells(path, by=[{"column": "good", "quantiles": 3}, "id"], dry_run=True, **QUIET)
     assert sorted(chain.rglob("*")) == before
     assert report.dry_run is not None
-    assert [out.path for out in report.dry_run.outputs] == [report.sidecars[0].file]
+    assert report.dry_run.outputs[-1].path == report.sidecars[0].file
+    assert all(out.path.endswith(".column") for out in report.dry_run.outputs[:-1])
     assert report.dry_run.files > 0
 
 
@@ -429,3 +430,38 @@ def test_rules_are_the_same_however_they_are_written(tmp_path: Path) -> None:
     assert table(first).rule == Rule(("a",))
     assert os.path.dirname(first.sidecars[0].file) == str(tmp_path / ".feedmill-cells")
     assert np.array_equal(table(first).codes(), [0])
+
+
+def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path) -> None:
+    """Those of its cells and of `where`, and those of recipes in it; then it plans, and another source is not read."""
+    inner = {"blend": [{"path": "tokens/web.pbin", "where": {"good": {"min": 0.8}}}, {"path": "tokens/web.ds"}]}
+    by = ["source", {"column": "good", "quantiles": 3}]
+    outer = {"blend": [{"name": "cells", "cells": {"of": {"path": "numbered"}, "by": by}}, {"recipe": "inner.yaml"}]}
+    (chain / "inner.yaml").write_text(json.dumps(inner))
+    (chain / "outer.yaml").write_text(json.dumps(outer))
+    with pytest.raises(ConfigError, match=r"Run 'feedmill mixture cells .*outer\.yaml'"):
+        fm.Recipe.load(chain / "outer.yaml").plan()
+    report = cells(chain / "outer.yaml", **QUIET)
+    assert [Path(sidecar.dataset).name for sidecar in report.sidecars] == ["numbered", "web.pbin"]
+    assert [cell.name for cell in report.sidecars[0].cells] == [f"source=raw,good={n}" for n in range(3)]
+    plan = fm.Recipe.load(chain / "outer.yaml").plan()
+    assert plan.names[:3] == [f"cells[source=raw,good={n}]" for n in range(3)]
+    assert all(sidecar.up_to_date for sidecar in cells(chain / "outer.yaml", **QUIET).sidecars)
+    with pytest.raises(ConfigError, match="--by is for a dataset"):
+        cells(chain / "outer.yaml", by=["source"], **QUIET)
+    with pytest.raises(ConfigError, match="the recipe needs no cells"):
+        (chain / "plain.yaml").write_text(json.dumps({"blend": [{"path": "tokens/web.ds"}]}))
+        cells(chain / "plain.yaml", **QUIET)
+
+
+def test_rows_of_token_ids(tmp_path: Path) -> None:
+    rows = [{"input_ids": list(range(n % 5 + 1)), "topic": "ab"[n % 2]} for n in range(20)]
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {"blend": {"cells": {"of": {"path": "ids.jsonl", "tokens": "input_ids"}, "by": ["topic"]}}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    (sidecar,) = cells(tmp_path / "recipe.yaml", **QUIET).sidecars
+    assert [(cell.name, cell.documents, cell.tokens) for cell in sidecar.cells] == [
+        ("topic=a", 10, sum(n % 5 + 1 for n in range(0, 20, 2))),
+        ("topic=b", 10, sum(n % 5 + 1 for n in range(1, 20, 2))),
+    ]
+    assert fm.Recipe.load(tmp_path / "recipe.yaml").plan().names == ["ids[topic=a]", "ids[topic=b]"]

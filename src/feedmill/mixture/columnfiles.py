@@ -18,6 +18,7 @@ itself if it is a number or a text. For several spans a rule must choose, such a
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -453,6 +454,7 @@ class ColumnStore:
 
     def path(self, wanted: Wanted, of: str) -> str:
         """Return the name of the file of a column. `of`: path or URL of what it is read from."""
+        of = relative(of, self.url)
         return xxhash.xxh3_128_hexdigest(f"{wanted}\0{wanted.spans}\0{of}".encode()) + ".column"
 
     def read(self, wanted: Wanted, of: str, identity: Sequence[Any]) -> ColumnData | None:
@@ -490,6 +492,13 @@ class ColumnStore:
             assert column.codes is not None
             arrays |= {"codes": column.codes, "values": _text(list(column.values))}
         write_arrays(self.store, self.path(wanted, of), arrays)
+
+
+def relative(path: str, folder: str) -> str:
+    """Return a path or URL relative to a folder of the same store, so that both can be moved together."""
+    same = "://" not in path and "://" not in folder and path.startswith("/") and folder.startswith("/")
+    same = same or ("://" in path and path.split("/")[:3] == folder.split("/")[:3])
+    return os.path.relpath(path, folder) if same else path
 
 
 def _text(value: Any) -> npt.NDArray[np.uint8]:

@@ -37,6 +37,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.costs import INDEXED
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.formats.tokens.base import TokenDataset
+from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.mixture.columnfiles import FIELDS, INDEX, SPANS, Wanted, table_of, value_of
 from feedmill.storage import open_store, split_url
@@ -109,6 +110,7 @@ class Origins:
     Attributes:
         files: path or URL, number of the first sample, and number of samples of each file of token data; of other
             data path or URL alone, with 0 and 0.
+        by_file: whether consecutive samples are consecutive rows of one file after another: those of token files.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -125,10 +127,12 @@ class Origins:
         self._documents: dict[str, DocumentFile | None] = {}
         self._names: dict[str, dict[str, list[str]]] = {}
         self._sets: dict[str, list[str]] = {}
-        if isinstance(dataset, TokenDataset):
-            self.files = [(self._lineages.place(main_file(path)), first, n) for path, first, n in dataset.files()]
+        rows = dataset.rows if isinstance(dataset, TokenRows) else dataset
+        self.by_file = isinstance(rows, TokenDataset)
+        if isinstance(rows, TokenDataset):
+            self.files = [(self._lineages.place(main_file(path)), first, n) for path, first, n in rows.files()]
         else:
-            self._stored = StoredRows.of(dataset)
+            self._stored = StoredRows.of(rows)
             self.files = [(self._lineages.place(path), 0, 0) for path in self._stored.paths]
         self._open = lru_cache(maxsize=4)(self._opened)
 
@@ -137,7 +141,7 @@ class Origins:
         """Whether samples are rows of no file that can be read by itself, nor have a lineage. Raises as `inputs`."""
         paths = [path for path, _, _ in self.files[:_LOOKED]]
         known = any(self.documents(path) is not None or self.inputs(path) for path in paths)
-        return not isinstance(self.dataset, TokenDataset) and not known
+        return not self.by_file and not known
 
     def inputs(self, path: str) -> list[str] | None:
         """Return the files that a file was made from; None for a raw one.
@@ -290,7 +294,7 @@ class Origins:
 
     def _missing(self, name: str, seen: dict[str, list[str]]) -> ConfigError:
         raw = [path for path, _, _ in self.files if self.documents(path) is None and not self.inputs(path)]
-        if raw and not self.by_samples and isinstance(self.dataset, TokenDataset):
+        if raw and self.by_file:
             return no_lineage(raw[0], name)
         every = [each for names in seen.values() for each in names]
         shown = "; ".join(

@@ -25,6 +25,7 @@ from feedmill.errors import ConfigError, FeedmillError, refuse_empty
 from feedmill.formats.base import Dataset
 from feedmill.formats.cells import FOLDER as CELLS
 from feedmill.formats.cells import OUTSIDE, CellTable, Rule, cells_path, read_cells, write_cells
+from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, key_of
@@ -43,11 +44,19 @@ from feedmill.mixture.coding import (
     costs_of,
     specs_of,
 )
-from feedmill.mixture.columnfiles import FOLDER, INDEX, ColumnStore, Reading, Wanted, read_unit
+from feedmill.mixture.columnfiles import FOLDER, INDEX, ColumnStore, Reading, Wanted, read_unit, relative
 from feedmill.mixture.columns import Block, Origins
 from feedmill.mixture.options import Cells, columns_of
+from feedmill.planning.recipes.cells import rules
+from feedmill.planning.recipes.member import recipe_line
+from feedmill.planning.recipes.read import Parsed, is_dataset
+from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.schema import Member
 from feedmill.samples.open import open as open_dataset
+from feedmill.storage import canonical_location, join_url
+from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.folders import cache_folder
+from feedmill.storage.remote.options import storage_options
 from feedmill.storage.staging import make_folder
 
 FEW = 100
@@ -159,34 +168,85 @@ def cells(options: Cells) -> CellsReport:
         DataError: Attributes are missing or were computed from other documents, or a value is no plain value.
         EmptyResult: No document is in a cell.
     """
-    begun = time.monotonic()
-    jobs = _jobs(options)
+    begun, path = time.monotonic(), os.fspath(options.path)
+    jobs: list[_Job] = []
 
     def plan(dry: DryRun) -> None:
         for job in jobs:
             job.foresee(dry, options.overwrite)
 
     def execute() -> None:
-        _read(jobs, options)
-        for job in jobs:
-            job.write(options)
+        try:
+            _read(jobs, options)
+            for job in jobs:
+                job.write(options)
+        finally:
+            if not all(job.store.is_local for job in jobs):
+                forget_copies()  # of columns
 
-    perform(plan, execute)
-    return CellsReport(os.fspath(options.path), [job.report for job in jobs], time.monotonic() - begun)
+    recipe = None if is_dataset(path) else Recipe.load(path)
+    with storage_options({} if recipe is None else _storage(recipe)):
+        jobs += [_of_dataset(options)] if recipe is None else _of_recipe(recipe, options)
+        perform(plan, execute)
+    return CellsReport(path, [job.report for job in jobs], time.monotonic() - begun)
 
 
-def _jobs(options: Cells) -> list[_Job]:
-    """Return what to make. Raises `ConfigError` if it is nothing."""
+def _of_dataset(options: Cells) -> _Job:
     path = os.fspath(options.path)
-    if options.by or options.where:
-        dataset = open_dataset(path, split=options.split, raw=True)
-        return [_Job(dataset, Rule(tuple(columns_of(options.by)), dict(options.where or {})))]
-    raise ConfigError(
-        "nothing says what makes cells",
-        file=path,
-        kind="missing-option",
-        fix="Give the columns of a dataset with --by, or a recipe with 'cells' or 'where'.",
-    )
+    if not options.by and not options.where:
+        raise ConfigError(
+            "nothing says what makes cells",
+            file=path,
+            kind="missing-option",
+            fix="Give columns with --by, or a recipe with 'cells' or 'where'.",
+        )
+    split = TRAIN_OR_ALL if options.split is None else options.split
+    rule = Rule(tuple(columns_of(options.by)), dict(options.where or {}))
+    return _Job(open_dataset(path, split=split, raw=True), rule)
+
+
+def _of_recipe(recipe: Recipe, options: Cells) -> list[_Job]:
+    """Return the sidecars that a recipe and the recipes in it need, each once."""
+    given = [name for name in ("by", "where", "split") if getattr(options, name)]
+    if given:
+        raise ConfigError(
+            f"--{given[0]} is for a dataset: a recipe says what makes its cells",
+            file=recipe.file,
+            kind="bad-option",
+            fix="Give the dataset, or change the recipe.",
+        )
+    jobs: dict[tuple[str, str], _Job] = {}
+    for owner, place, member, rule in rules(recipe):
+        with recipe_line(owner, place):
+            dataset = _opened(owner, member)
+            job = _Job(dataset, rule)
+        jobs.setdefault((job.store.url, job.path), job)
+    if not jobs:
+        raise ConfigError(
+            "the recipe needs no cells",
+            file=recipe.file,
+            kind="bad-recipe",
+            fix="Add 'blend: {cells: {of: DATASET, by: [COLUMN, ...]}}', or 'where' to a source.",
+        )
+    return list(jobs.values())
+
+
+def _opened(recipe: Parsed, member: Member) -> Dataset:
+    """Return the dataset of a source as a plan opens it, but without a view."""
+    if member.path is None:
+        raise ConfigError("cells are those of one dataset", kind="unsupported", fix="Give its 'path'.")
+    given = {name: getattr(member, name) for name in ("dataset_config", "split_config", "tokens")}
+    split = TRAIN_OR_ALL if member.split is None else member.split
+    known = {name: value for name, value in given.items() if value is not None}
+    return open_dataset(join_url(recipe.base, member.path), split=split, raw=True, **known)
+
+
+def _storage(recipe: Parsed) -> dict[str, dict[str, Any]]:
+    """Return the options of object stores of a recipe and the recipes in it."""
+    found = recipe.storage()
+    for nested in recipe.nested.values():
+        found = {**_storage(nested), **found}
+    return found
 
 
 def _read(jobs: Sequence[_Job], options: Cells) -> None:
@@ -222,7 +282,7 @@ class _Job:
     def __init__(self, dataset: Dataset, rule: Rule) -> None:
         self.dataset, self.rule = dataset, rule
         self.store, self.path = cells_path(dataset.url, rule, dataset.split)
-        self.kept = ColumnStore(self.store.below(f"{CELLS}/{FOLDER}").url)
+        self.kept = ColumnStore(f"{canonical_location(self.store.url)}/{CELLS}/{FOLDER}")
         self.specs = specs_of(rule)
         self.tests = tuple(Test(name, given) for name, given in sorted(rule.where.items()))
         for test in self.tests:
@@ -302,7 +362,10 @@ class _Job:
                 dry.skipped["sidecars that are up to date"] = dry.skipped.get("sidecars that are up to date", 0) + 1
                 self.report.up_to_date = True
                 return
-        dry.writes(self.store, self.path, 2 * len(self.dataset))
+        for unit, _ in units:
+            for wanted, _identity in unit.wanted:
+                dry.writes(self.kept.store, self.kept.path(wanted, unit.of))
+        dry.writes(self.store, self.path)
 
     def _load(self) -> None:
         """Open the columns, which were read."""
@@ -352,7 +415,7 @@ class _Job:
     def spans(self) -> Iterator[Span]:
         """Yield all samples in blocks."""
         dataset = self.dataset
-        if isinstance(dataset, TokenDataset):
+        if self.origins.by_file:
             for path, first, count in self.origins.files:
                 for low in range(0, count, AT_ONCE):
                     high = min(low + AT_ONCE, count)
@@ -443,13 +506,12 @@ class _Job:
                 "values": 0 if coder is None else len(coder.values),
                 "edges": coder.edges.tolist() if coder is not None and len(coder.edges) else None,
                 "missing": counts.total(),
-                "missing_in": {self._short(path): count for path, count in sorted(counts.items())[:_FILES]},
+                "missing_in": {
+                    relative(path, canonical_location(self.store.url)): count
+                    for path, count in sorted(counts.items())[:_FILES]
+                },
             }
         return found
-
-    def _short(self, path: str) -> str:
-        """Return a path relative to the folder of the sidecar, so that it can be moved with the data."""
-        return os.path.relpath(path, self.store.url) if self.store.is_local and path.startswith("/") else path
 
     def _refuse(self, missing: Mapping[str, Counter[str]], unmatched: int, some: bool, options: Cells) -> None:
         """Raise an error if no sample is in a cell, or if one lacks a value and this is not allowed."""
