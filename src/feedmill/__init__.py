@@ -14,10 +14,12 @@ Names are loaded when first used, so that ``import feedmill`` is fast.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from feedmill._version import __version__ as __version__
 from feedmill.provided import register
+
+TYPE_CHECKING = False
+"""As in `typing`, whose import takes longer than the rest; Ctrl-C shows a traceback until `__main__` runs."""
 
 register(
     {
@@ -224,7 +226,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # whose checkers then know which names there are
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name in _HOME:
             return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
         if name in _GROUPS:

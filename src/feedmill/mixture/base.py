@@ -18,6 +18,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.cells import weights_of
 from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.writing import moved
@@ -104,7 +105,8 @@ class BaseRecipe:
         if model.stages is None:
             rows: list[list[Any]] = [[1 if one.weight is None else one.weight for one in model.blend or []]]
         else:
-            rows = [[stage.weights.get(name, 0) for name in self.names] for stage in model.stages]
+            found = [weights_of(stage.weights, self.recipe.base) for stage in model.stages]
+            rows = [[weights.get(name, 0) for name in self.names] for weights in found]
         return np.array([[float(share) for share in normalize(row)] for row in rows])
 
     @property

@@ -16,7 +16,6 @@ from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, Report
-from feedmill.planning.tokens import has_lengths, tokens_of
 
 _ROWS = 64
 
@@ -58,7 +57,7 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
     epochs = {} if total is None else bounds.reaches(plan.node, total)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count, given, own = report.sources[number].drawn, report.sources[number].tokens, tokens_of(dataset)
+        count, given, own = report.sources[number].drawn, report.sources[number].tokens, dataset.total("tokens")
         size = _mean_bytes(dataset)
         if isinstance(report, PackedReport) and size is not None and own and given is not None:
             # A row holds pieces of documents: what it reads is as large as its tokens.
@@ -87,7 +86,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
         ConfigError: a source's lengths are unknown, or the plan is too short.
     """
     for name, dataset in zip(plan.names, plan.sources, strict=True):
-        if not has_lengths(dataset):
+        if dataset.total("tokens", 0, 0) is None:
             raise ConfigError(
                 f"the index of {name} has no lengths in tokens",
                 file=dataset.url,

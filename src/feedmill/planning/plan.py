@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,7 @@ class Plan(Showable):
         cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
         reads_apart: whether each sample, and each row of a column, depends only on its own position, so that several
             batches may be read in one call.
+        loss: mean loss tokens of its nodes, if the recipe's weights count them; `report` then shows them.
         transform, collate: how a loader makes batches by default, if the recipe specifies it (``targets``). They do not
             change which samples come when, so they are not part of the fingerprint.
 
@@ -71,6 +72,15 @@ class Plan(Showable):
     """
 
     reads_apart: ClassVar[bool] = True
+
+    def __new__(cls, *given: Any, **_: Any) -> Self:
+        """Return a plan. Raises `TypeError` for data, of which `over` makes one."""
+        if cls is Plan and given and not isinstance(given[0], Node):
+            raise TypeError(
+                f"a plan is not made of a {type(given[0]).__name__} in this way. Use fm.Plan.over(dataset), or"
+                " fm.Recipe.load(path).plan()."
+            )
+        return super().__new__(cls)
 
     def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
@@ -93,6 +103,7 @@ class Plan(Showable):
         self._length = bounds.longest(node)
         self.dealing: Dealing | None = None
         self.cache: DataCache | None = None
+        self.loss: Tokens | None = None
         self.transform: Callable[..., Any] | None = None
         self.collate: Callable[[list[Any]], Any] | None = None
         self.again: Callable[[], Plan] | None = None
@@ -341,7 +352,7 @@ class Plan(Showable):
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
-        plan.dealing, plan.cache = self.dealing, self.cache
+        plan.dealing, plan.cache, plan.loss = self.dealing, self.cache, self.loss
         plan.transform, plan.collate = self.transform, self.collate
         return plan
 
@@ -366,7 +377,8 @@ class Plan(Showable):
                 known.clear()
             from feedmill.planning.report import report
 
-            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known)
+            loss = None if self.loss is None else self.loss.mean_where_known
+            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss)
         return known[total]
 
     def drawn(self, samples: int) -> list[int]:

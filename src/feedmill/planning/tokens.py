@@ -1,8 +1,11 @@
-"""Mean tokens, hours or episodes per sample from the sources' indexes, and weights per unit as weights per sample.
+"""Mean tokens, loss tokens, hours or episodes per sample from the indexes; weights per unit as weights per sample.
 
 A source with weight `w` per token and a mean of `m` tokens per sample gets weight ``w / m`` per sample. After any
 number of samples its count is within the blend's bound `b` of its share. Its tokens are therefore within ``b * m`` of
 their share in expectation over the shuffle, and exactly so at the end of each of its epochs, whose sum is exact.
+
+The loss tokens of a sample are those that contribute to the loss, by the mask stored beside its tokens; without a mask,
+all of them. The means count every sample whole, also those that the packing of rows cuts or drops.
 
 A frame of robot episodes is ``1 / (3600 * fps)`` hours. The episodes per sample are those that have samples, divided by
 their samples.
@@ -15,14 +18,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Episodic
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
-from feedmill.samples.cells import CellDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -34,11 +36,15 @@ _FINEST = 1_000_000
 
 
 class Tokens:
-    """Mean tokens per sample of any node over these sources, or mean `unit`: ``samples``, ``hours`` or ``episodes``."""
+    """Mean tokens per sample of any node over these sources, or mean `unit`: ``samples``, ``loss_tokens``,
+    ``hours`` or ``episodes``.
+
+    Attributes:
+        used: whether a mean was asked for.
+    """
 
     def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
-        self._sources, self._unit = sources, unit
-        self._lengths: dict[int, npt.NDArray[np.int64]] = {}
+        self._sources, self._unit, self.used = sources, unit, False
         self._totals: dict[tuple[int, int, int], Fraction] = {}
 
     def mean(self, node: Node) -> Fraction:
@@ -47,10 +53,12 @@ class Tokens:
         Raises:
             ConfigError: the lengths of a source are unknown, or the node has no tokens at all.
         """
+        self.used = True
         mean = self._mean(node)
         if not mean:
+            none = "no tokens in the loss: their masks exclude all" if self._unit == LOSS_TOKENS else "no tokens"
             raise ConfigError(
-                f"the samples of {self._sources[node.leaves[0]].url} have no tokens",
+                f"the samples of {self._sources[node.leaves[0]].url} have {none}",
                 kind="no-tokens",
                 fix="Remove the source, or use 'unit: samples'.",
             )
@@ -70,7 +78,8 @@ class Tokens:
 
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
-        return self._mean(node) if all(has_lengths(self._sources[leaf]) for leaf in node.leaves) else None
+        known = all(self._sources[leaf].total(self._unit, 0, 0) is not None for leaf in node.leaves)
+        return self._mean(node) if known else None
 
     def _mean(self, node: Node) -> Fraction:
         if isinstance(node, Leaf | Subset):
@@ -101,12 +110,11 @@ class Tokens:
         if self._unit == "samples":
             return Fraction(stop - start)
         dataset = self._sources[source]
-        if self._unit == "tokens":
-            if isinstance(dataset, CellDataset) and stop - start == len(dataset):
-                known = dataset.tokens_known
-                if known is not None:
-                    return Fraction(known)
-            return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
+        if self._unit in ("tokens", LOSS_TOKENS):
+            total = dataset.total(self._unit, start, stop)
+            if total is None:
+                raise self._unknown(dataset)
+            return Fraction(total)
         if not isinstance(dataset, Episodic):
             raise ConfigError(
                 f"{dataset.url} has no robot episodes, so its {self._unit} are unknown",
@@ -126,31 +134,19 @@ class Tokens:
             last = int(found[-1])
         return Fraction(count)
 
-    def _of(self, source: int) -> npt.NDArray[np.int64]:
-        if source not in self._lengths:
-            dataset = self._sources[source]
-            lengths = dataset.lengths
-            if lengths is None:
-                raise ConfigError(
-                    f"the number of tokens per sample is unknown for {dataset.url}",
-                    kind="no-costs",
-                    fix="Use 'unit: samples', or use a tokenized dataset.",
-                )
-            self._lengths[source] = lengths
-        return self._lengths[source]
-
-
-def has_lengths(dataset: Dataset) -> bool:
-    """Return whether the index has the tokens of each sample. Those of a cell are not copied for this."""
-    return (dataset.dataset if isinstance(dataset, CellDataset) else dataset).lengths is not None
-
-
-def tokens_of(dataset: Dataset) -> int | None:
-    """Return the tokens of all samples; None if the index has no lengths."""
-    if isinstance(dataset, CellDataset):
-        return dataset.tokens_known
-    lengths = dataset.lengths
-    return None if lengths is None else int(lengths.sum(dtype=np.int64))
+    def _unknown(self, dataset: Dataset) -> ConfigError:
+        """Return the error for a source whose tokens are not known."""
+        if self._unit == LOSS_TOKENS:
+            return ConfigError(
+                f"the number of tokens that contribute to the loss is unknown for {dataset.url}",
+                kind="no-costs",
+                fix=f"{dataset.costs_advice(LOSS_TOKENS)} Or use 'unit: tokens' or 'unit: samples'.",
+            )
+        return ConfigError(
+            f"the number of tokens per sample is unknown for {dataset.url}",
+            kind="no-costs",
+            fix="Use 'unit: samples', or use a tokenized dataset.",
+        )
 
 
 def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:

@@ -17,6 +17,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import CountedOnRead, Dataset, Episodic, Indices, TokenReader
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.cells import Cell, CellTable
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.tokens.windows import WindowDataset
@@ -96,35 +97,38 @@ class CellDataset(DatasetView):
         known = self.dataset.lengths
         return None if known is None else known[self.numbers_of(range(len(self)))]
 
-    @property
-    def tokens_known(self) -> int | None:
-        """Tokens of all documents; None if the index has no lengths. The first call may read those of the dataset."""
-        return self.cell.tokens if self.cell.tokens is not None else self.total(None)
+    def total(self, by: str, start: int = 0, stop: int | None = None) -> int | None:
+        stop = len(self) if stop is None else min(stop, len(self))
+        known = {"tokens": self.cell.tokens, LOSS_TOKENS: self.cell.loss_tokens}.get(by)
+        if known is not None and stop - start in (0, len(self)):
+            return known if stop > start else 0
+        costs = self.dataset.lengths if by == "tokens" else self.dataset.costs(by)
+        if costs is None:
+            return None
+        if stop - start == len(self):
+            every = costs
+            return int(self.sum_of(lambda first, end: every[first:end], by))
+        return int(costs[self.numbers_of(range(start, max(start, stop)))].sum(dtype=np.int64))
 
-    def total(self, capped: Callable[[Int64s], Int64s] | None, key: object = None) -> int | None:
-        """Return the sum over the documents of a function of their lengths; None if the index has no lengths.
+    def sum_of(self, values: Callable[[int, int], npt.NDArray[Any]], key: object) -> float:
+        """Return the sum over the documents of a value, exact for whole numbers below 2^53.
 
         All cells of the dataset are summed together, and known from then on.
 
         Args:
-            capped: int64[n] of lengths -> int64[n]; None for the lengths themselves.
-            key: what tells the function from others.
+            values: returns those of the documents ``[first, end)`` of the dataset.
+            key: what tells the value from others.
         """
-        lengths = self.dataset.lengths
-        if lengths is None:
-            return None
-        known: dict[Any, Int64s] = self.table.__dict__.setdefault("_totals", {})
+        known: dict[Any, npt.NDArray[np.float64]] = self.table.__dict__.setdefault("_sums", {})
         if key not in known:
-            sums = np.zeros(len(self.table), np.int64)
+            sums = np.zeros(len(self.table))
             for first in range(0, self.table.documents, _AT_ONCE):
-                part = np.asarray(lengths[first : first + _AT_ONCE], np.int64)
-                codes = self.table.codes()[first : first + _AT_ONCE]
+                end = min(first + _AT_ONCE, self.table.documents)
+                codes = self.table.codes()[first:end]
                 held = codes < len(self.table)
-                part = (part if capped is None else capped(part))[held]
-                # a sum of a million lengths is exact as a float
-                sums += np.bincount(codes[held], part, len(self.table)).astype(np.int64)
+                sums += np.bincount(codes[held], values(first, end)[held], len(self.table))
             known[key] = sums
-        return int(known[key][self.number])
+        return float(known[key][self.number])
 
     def fingerprint(self) -> str:
         return hash_words([self.dataset.fingerprint(), "cell", self.cell.digest])

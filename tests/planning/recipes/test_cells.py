@@ -19,6 +19,7 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.cells import rules
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.writing import moved, text_of
 from feedmill.samples.cells import CellDataset
 from helpers.cells import BY, Members, codes_of, labels_of, put_in_cells, tokens_in_cells, values_of
 from helpers.durations import examples
@@ -307,3 +308,31 @@ def test_shards_of_cells(tmp_path: Path) -> None:
         expected = np.searchsorted(np.flatnonzero(codes == cell), base.shard_bounds)
         assert source.shard_bounds.tolist() == expected.tolist()
     assert len(plan.read(range(100))) == 100
+
+
+def test_a_recipe_moves_with_its_files(tmp_path: Path) -> None:
+    base, _ = tokens_in_cells(tmp_path, 300, 3)
+    (tmp_path / "w.csv").write_text("quality,topic,weight\n" + "".join(f"{n},t0,{n + 1}\n" for n in range(3)))
+    for rest in (
+        "  weights: w.csv\n",
+        "stages: [{weights: w.csv, samples: 60}, {weights: {'quality=0,topic=t0': 1}}]\n",
+    ):
+        (tmp_path / "r.yaml").write_text(f"blend:\n  cells: {{of: tok, by: [quality, topic]}}\n{rest}")
+        recipe = Recipe.load(str(tmp_path / "r.yaml"))
+        (tmp_path / "deep").mkdir(exist_ok=True)
+        (tmp_path / "deep/r.yaml").write_text(text_of(moved(recipe, str(tmp_path / "deep"))))
+        other = Recipe.load(str(tmp_path / "deep/r.yaml"))
+        assert other.plan(opener(base)).fingerprint == recipe.plan(opener(base)).fingerprint
+
+
+def test_cells_in_the_order_of_a_column(tmp_path: Path) -> None:
+    base = Numbered(str(tmp_path / "tok"), 200, tokens=3)
+    codes = codes_of(1, 200, 3)
+    put_in_cells(tmp_path, base, codes, values_of(3))
+    blend = {"cells": {"of": "tok", "by": list(BY)}, "curriculum": {"by": "tokens", "window": 1}}
+    plan = of_cells({"blend": blend, "samples": 100}, tmp_path, base)
+    located = plan.locate(range(100))
+    read = plan.bases.read_from(located).index
+    for source in range(3):
+        tokens = base.lengths[read[(located.source == source) & (located.epoch == 0)]]
+        assert len(tokens) and (np.diff(tokens) >= 0).all()

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import INPUTS, TARGETS, Columns, Shifted, Want
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.shifted import FlatSpans
@@ -88,10 +89,11 @@ class PackedPlan(Plan):
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
-        self.documents = documents
+        self.documents, self.loss = documents, documents.loss
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
+        self._fits: dict[str, list[Fraction]] = {}
         self.stream = Documents(documents, tuple(packing.limits))
         self._kept = kept_samples(self.stream, packing, where)
         self.of_samples = bool(self._kept)
@@ -403,7 +405,7 @@ class PackedPlan(Plan):
         tokens, left_out = self.map.counts(rows)
         if self._skip is not None:
             tokens -= self._skipped_tokens(rows)
-        sources = held(inner.sources, self._held(rows), tokens, self._fit)
+        sources = held(inner.sources, self._held(rows), tokens, self._fit("tokens"), self._fit(LOSS_TOKENS))
         media = None
         if self.whole:
             media = sum(
@@ -431,16 +433,21 @@ class PackedPlan(Plan):
         """
         return [round(count) for count in self._held(self._after(samples))]
 
-    @cached_property
-    def _fit(self) -> list[Fraction]:
-        """Return for each source the share of its tokens that `long` and the limits of rows do not drop."""
-        if self.packing.method == "concat":
+    def _fit(self, by: str) -> list[Fraction]:
+        """Return for each source the share of its tokens that `long` and the limits of rows do not drop.
+
+        Args:
+            by: ``tokens``, or ``loss_tokens``: those that contribute to the loss.
+        """
+        if self.packing.method == "concat" or (by == LOSS_TOKENS and self.loss is None):
             return [Fraction(1)] * len(self.sources)
-        ranges = ranges_of(self.documents.node)
-        return [
-            fit(self.stream, self.packing, number, *ranges.get(number, (0, 0)), self._kept.get(number))
-            for number in range(len(self.sources))
-        ]
+        if by not in self._fits:
+            ranges = ranges_of(self.documents.node)
+            self._fits[by] = [
+                fit(self.stream, self.packing, number, *ranges.get(number, (0, 0)), self._kept.get(number), by)
+                for number in range(len(self.sources))
+            ]
+        return self._fits[by]
 
     def _held(self, rows: int) -> list[Fraction]:
         """Return `drawn` with fractions of documents."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -43,6 +44,7 @@ from feedmill.planning.recipes.member import (
     aux_is_there,
     aux_url,
     bounds_of,
+    curriculum_of,
     join_folder,
     join_parts,
     names_of,
@@ -91,6 +93,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
 
         with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
             scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
+    loss = compiler.means[LOSS_TOKENS]
+    if loss.used and recipe.model.targets is not None and recipe.model.targets.mask is not None:
+        raise _masked_twice(recipe)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -98,6 +103,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    plan.loss = loss if loss.used else None
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
@@ -129,6 +135,18 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _masked_twice(recipe: Parsed) -> ConfigError:
+    """Return the error for weights per loss token, and markers that select these tokens only when rows are read."""
+    return ConfigError(
+        "'unit: loss_tokens' counts stored masks, and 'targets' has a 'mask' of markers, which is applied when rows are"
+        " read",
+        file=recipe.where(("targets", "mask")),
+        kind="bad-recipe",
+        fix="Store the mask: 'feedmill tokens merge --learn-between BEGIN,END' writes it from the markers. Then remove"
+        " 'mask'.",
+    )
 
 
 def _warn_of_refused(plan: Plan) -> None:
@@ -171,7 +189,7 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
 
@@ -242,7 +260,9 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
+            node = walk.concat(model.concat, ("concat",), prefix)
+            with recipe_line(recipe, ("shuffle",) if "shuffle" in model.model_fields_set else ("concat",)):
+                node = shuffle_as(node, model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -331,8 +351,12 @@ class Walk:
             if of.ranges:
                 with recipe_line(self.file, (*place, "cells", "of", "subset")):
                     node = Subset(node, *within(of.ranges, len(cell)))
-            order = member.shuffle or as_described(shuffle, dataset)
-            node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
+            if member.curriculum is not None:
+                with recipe_line(self.file, (*place, "curriculum")):
+                    node = curriculum_of(node, member.curriculum, self.seed, prefix + own, self.compiler.sources)
+            else:
+                order = member.shuffle or as_described(shuffle, dataset)
+                node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
             streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
         if stages is not None:
             above = place[:-2]
@@ -506,6 +530,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
+        if member.curriculum is not None:
+            with recipe_line(self.file, (*place, "curriculum")):
+                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 

@@ -29,6 +29,7 @@ from pydantic import (
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
+from feedmill.planning.nodes.curriculum import DEFAULT_WINDOW as DEFAULT_CURRICULUM
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
 from feedmill.planning.packing.options import Last, Long, Method, Mismatch, Refused
 from feedmill.samples.tokenized import TokenizeOptions
@@ -179,7 +180,22 @@ class StageModel(Strict):
     )
 
 
-Unit = Literal["samples", "tokens", "episodes", "hours"]
+class CurriculumModel(Strict):
+    """Order of a source by a column."""
+
+    by: str = Field(min_length=1, description="tokens, bytes, pixels, frames, or a numeric field of the index")
+    from_: Literal["easy", "hard"] = Field(
+        "easy", alias="from", description="easy: begin with the lowest values; hard: with the highest"
+    )
+    window: Count = Field(
+        DEFAULT_CURRICULUM,
+        description="each sample is fewer places than this from its place in the order, differently in each epoch",
+    )
+
+
+CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
+
+Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 

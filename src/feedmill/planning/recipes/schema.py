@@ -32,6 +32,8 @@ from feedmill.planning.recipes.fields import (
     CacheModel,
     CellColumn,
     Count,
+    CurriculumField,
+    CurriculumModel,
     DecodeField,
     DecodeModel,
     EpisodesModel,
@@ -173,7 +175,8 @@ class Member(Strict):
     prepared: str | None = Field(None, description="folder of prepared join rows; default RECIPE.cache")
     stages: Stages | None = Field(None, description="stages of its blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of its blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of its blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="name of the source; unique in its list"
@@ -211,6 +214,9 @@ class Member(Strict):
     aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
     decode: DecodeField | None = Field(None, description="how parts are decoded; overrides the recipe's 'decode'")
     shuffle: ShuffleField | None = Field(None, description="overrides the recipe's 'shuffle'")
+    curriculum: CurriculumField | None = Field(
+        None, description="order by a column, instead of 'shuffle': see docs/order.md"
+    )
     repetitions: Epochs | None = Field(
         default=None, description="in 'blend_epochized': repetitions per epoch, default 1"
     )
@@ -241,6 +247,7 @@ class Member(Strict):
                 raise ValueError("the first dataset of a join cannot have 'nonmatch': its samples define the rows")
         if self.blend is not None and self.epochs is not None and not _is_one(self):
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
+        _check_order(self)
         return self
 
     @property
@@ -254,7 +261,7 @@ class Member(Strict):
 def _check_of(member: Member) -> Member:
     if member.path is None:
         raise ValueError("cells are those of one dataset: give its 'path'")
-    for name in ("weight", "shuffle", "repetitions", "epochs", "max_repeats"):
+    for name in ("weight", "shuffle", "curriculum", "repetitions", "epochs", "max_repeats"):
         if getattr(member, name) is not None:
             raise ValueError(f"{name!r} is for the cells: move it out of 'of', beside 'cells'")
     return member
@@ -281,6 +288,9 @@ class CellBlend(Strict):
     weights: Weights | None = Field(None, description="as in 'cells'")
     name: str | None = Field(None, min_length=1, pattern="^[^/]+$", description="name before the brackets of each cell")
     shuffle: ShuffleField | None = Field(None, description="shuffle of each cell; overrides the recipe's 'shuffle'")
+    curriculum: CurriculumField | None = Field(
+        None, description="order of each cell by a column, in place of 'shuffle'"
+    )
     epochs: Epochs | None = Field(None, description="passes over each cell before it ends, may be fractional (2.5)")
     max_repeats: Count | None = Field(None, description="maximum number of passes over each cell; more is an error")
 
@@ -313,7 +323,8 @@ class RecipeModel(Strict):
     concat: _Concat | None = Field(None, description="sources one after another")
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of the blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of the blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
@@ -404,6 +415,10 @@ class RecipeModel(Strict):
             raise ValueError("'homogeneous' by a field and 'stages' cannot be combined: remove one of them")
         if any(member.path is None and member.join is None for member in self.blend):
             raise ValueError("'homogeneous' by a field needs datasets as sources ('path' or 'join')")
+        if any(member.curriculum is not None for member in self.blend):
+            raise ValueError(
+                "'homogeneous' by a field and 'curriculum' cannot be combined: use homogeneous by 'source'"
+            )
         return self
 
     @model_validator(mode="after")
@@ -422,9 +437,13 @@ class RecipeModel(Strict):
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])
-        own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
+        names = ("shuffle", "curriculum", "epochs", "max_repeats")
+        own = [name for member in members for name in names if getattr(member, name)]
         if own or "shuffle" in self.model_fields_set:
-            raise ValueError("'order' replaces 'shuffle', and 'epochs' and 'max_repeats' of sources: remove them")
+            raise ValueError(
+                f"'order' replaces 'shuffle', and 'curriculum', 'epochs' and 'max_repeats' of sources: remove"
+                f" {own[0] if own else 'shuffle'!r}"
+            )
         if self.order.kind == "megatron":
             self._megatron_fits(members)
         return self
@@ -441,6 +460,18 @@ class RecipeModel(Strict):
             raise ValueError("the order 'megatron' has no 'epochs': give the 'samples' of the run, or neither")
         if self.samples is None and any(member.weight is not None for member in members):
             raise ValueError("weights of the order 'megatron' need the 'samples' of the run")
+
+
+def _check_order(member: Member) -> None:
+    """Raise `ValueError` for an order of a source that has no samples in stored order, or has two orders."""
+    if member.curriculum is None:
+        return
+    if member.path is None and member.join is None and member.concat is None and member.cells is None:
+        raise ValueError(
+            "'curriculum' needs a dataset ('path', 'join', 'cells') or a 'concat': move it to the datasets"
+        )
+    if member.shuffle is not None:
+        raise ValueError("'curriculum' replaces 'shuffle': remove one of them; its 'window' says how much is shuffled")
 
 
 def _lengths_named(mix: Member | RecipeModel) -> Iterator[str]:
@@ -476,6 +507,7 @@ def _check_mix(mix: Member | RecipeModel) -> None:
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
+    "curriculum": CurriculumModel,
     "order": OrderModel,
     "pack": PackModel,
     "stages": StageModel,
@@ -501,7 +533,7 @@ _FOR_RECIPES = {
     **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
     **dict.fromkeys(("packing", "sequence_length", "seq_length", "seq_len", "max_seq_length"), "pack"),
     **dict.fromkeys(("batch_size", "micro_batch_size"), "batch"),
-    **dict.fromkeys(("curriculum", "schedule", "phases", "data_stages"), "stages"),
+    **dict.fromkeys(("schedule", "phases", "data_stages"), "stages"),
     **dict.fromkeys(("concatenate", "interleave"), "concat"),
     "random_seed": "seed",
 }
@@ -511,6 +543,7 @@ _FOR_SOURCES = {
     ),
     **dict.fromkeys(("file", "files", "url", "data_files", "data_path", "dataset", "dataset_path", "folder"), "path"),
     **dict.fromkeys(("repeat", "repeats", "times"), "epochs"),
+    **dict.fromkeys(("sort", "sort_by", "order_by", "difficulty"), "curriculum"),
     **dict.fromkeys(("limit", "max_samples", "num_samples", "range", "slice"), "subset"),
     **dict.fromkeys(("datasets", "sources"), "blend"),
 }
@@ -569,7 +602,7 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         return list(LengthsModel.model_fields)
     if place[0] == "storage":  # by URL
         return list(StorageModel.model_fields)
-    return list(_MODELS.get(_owner(place), Member).model_fields)
+    return [field.alias or name for name, field in _MODELS.get(_owner(place), Member).model_fields.items()]
 
 
 def _is_member(place: tuple[int | str, ...]) -> bool:
