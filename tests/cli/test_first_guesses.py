@@ -73,6 +73,14 @@ GUESSES: list[tuple[str, int, str]] = [
     ("tokens numbers --tokens 1B --seq-len 4k", 0, "1,000,000,000"),
     ("pln recipe.yaml", 2, "did you mean 'plan'?"),
     ("tokenise noid.jsonl", 2, "did you mean 'tokenize'?"),
+    ("mix a b", 2, "mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'"),
+    ("blend a b", 2, "mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'"),
+    ("train recipe.yaml", 2, "the batches of fm.Loader, see docs/training.md."),
+    # published rules without a configuration
+    ("filter docs kept --preset gopher", 1, "-t gopher_v2'"),
+    ("filter docs --preset gopher", 1, "feedmill filter DOCUMENTS... OUTPUT --preset NAME"),
+    ("filter tagged kept --preset gopher --dry-run --allow-empty", 0, "3 by word_count >= 50"),
+    ("filter tagged kept --preset gofer", 1, "Did you mean 'gopher'?"),
     # what destroys asks; what is empty is said
     ("edit delete tars s00000", 2, "--yes"),
     ("prepare five --split-ratio 8,1,1 --non-interactive", 0, "the split 'test' is empty: 5 shards are too few"),
@@ -105,6 +113,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fm.prepare(root / "tars", progress=False)
     fm.import_data(root / "photos", root / "typed", progress=False)
     fm.import_data(root / "texts", root / "docs", progress=False)
+    fm.import_data(root / "texts", root / "tagged", progress=False)
+    fm.tag([root / "tagged"], ["gopher_v2"], progress=False)
     fm.tokenize([root / "noid.jsonl"], root / "tokens", tokenizer=TOKENIZER, workers=1, progress=False)
     fm.tag([root / "noid/documents"], ["char_length_v1"], name="quality", id="auto", progress=False)
     rule = "$.attributes[?(@.quality__char_length_v1__lenght[0][2] < 4)]"
