@@ -51,7 +51,7 @@ from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.garbage import frozen, uncollected
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server
@@ -241,6 +241,11 @@ def _describe(report: ImportReport, files: Files, recognized: Recognized, sample
     report.type = recognized.type
     report.recognized = [*recognized.notes, *report.recognized]
     used = recognized.documents if samples is None else files.files
+    links = files.leading_out()
+    if links:
+        shown = f"{', '.join(links[:SHOWN])}{', ...' if len(links) > SHOWN else ''}"
+        what = "1 link leads" if len(links) == 1 else f"{len(links):,} links lead"
+        report.recognized.append(f"warning: {what} out of the sources, and what they lead to is read ({shown})")
     report.files, report.input_bytes = len(used), sum(file.size for file in used)
     if samples is not None:
         report.samples, report.sample_type = samples.total, samples.sample_type
