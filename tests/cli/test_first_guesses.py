@@ -48,6 +48,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("tokenize noid.jsonl -o t -t TOKENIZER --text txt --on-error skip", 1, "0 of 4 documents kept"),
     ("tokenize noid.jsonl -o t -t gpt2", 1, "Names of a model hub are not looked up"),
     ("filter misspelt.yaml", 1, "Did you mean 'quality__char_length_v1__length'"),
+    ("tokenize pairs.jsonl -o t -t TOKENIZER --chat auto", 1, "rename 'response' to 'completion'"),
+    ("import pairs.jsonl texts x --dry-run", 1, "rename 'response' to 'completion'"),
     # options and verbs
     ("tokenize noid.jsonl --out t -t TOKENIZER", 2, "--output"),
     ("check tars --on-error skip", 2, "'check' has none; import,"),
@@ -102,6 +104,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = "".join(json.dumps({"text": f"document {n} has words"}) + "\n" for n in range(4))
     for path in ("raw/web.jsonl", "noid.jsonl", "noid/documents/web.jsonl"):
         (root / path).write_text(lines)
+    (root / "pairs.jsonl").write_text('{"prompt": "Why?", "response": "So."}\n' * 3)
     for number in range(3):
         for folder in ("raw", "texts"):
             (root / folder / f"note{number}.txt").write_text(f"Note {number}.\n")

@@ -59,7 +59,7 @@ from feedmill.jobs.run import run
 from feedmill.storage import canonical_location, is_local_folder, open_store, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
-from feedmill.tokens.chat.forms import is_conversation
+from feedmill.tokens.chat.forms import is_conversation, renaming
 
 COMPRESSIONS: dict[Compression, str] = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
 MODULES = (__name__,)
@@ -405,6 +405,8 @@ def _refusal(files: Files, decide: Sequence[tuple[File, Unclear]]) -> ConfigErro
         )
         path = f"{files.roots[chats[0].root]}/{chats[0].path}"
         fix += f" {which}: 'feedmill tokenize {path} -o OUT -t TOKENIZER --chat auto' reads it."
+    elif advice := next((text for _, unclear in decide if (text := renaming(unclear.columns))), ""):
+        fix += f" To make conversations, {advice}, and use 'feedmill tokenize ... --chat auto'."
     if len(decide) == 1:
         file, reading = decide[0]
         fix = fix if reading.columns else f"{reading.fix} {skip}."
