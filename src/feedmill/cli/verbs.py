@@ -385,7 +385,7 @@ MEANT = {
 
 ELSEWHERE = {
     "sources are mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'; rules that keep"
-    " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "mixture", "interleave", "weights"),
+    " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "interleave", "weights"),
     "your own program trains, with the batches of fm.Loader, see docs/training.md. Check its data with 'feedmill plan"
     " recipe.yaml'": ("train", "fit", "finetune", "pretrain", "sft"),
 }
