@@ -29,7 +29,7 @@ def longest(root: Node) -> int | None:
     broken = _broken(root, LONGEST)
     if not broken:
         return None
-    length = _bisect(root, LONGEST)
+    length = root.whole(_bisect(root, LONGEST))
     if length == 0:
         raise _refusal(root, 1, *broken)
     return length
