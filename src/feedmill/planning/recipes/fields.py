@@ -193,6 +193,30 @@ class CurriculumModel(Strict):
     )
 
 
+class GroupsModel(Strict):
+    """Samples of a source that come one after another."""
+
+    size: Count | None = Field(None, description="samples of each group")
+    by: str | None = Field(None, min_length=1, description="instead: a field of numbers or texts, equal within a group")
+    within: Literal["stored", "shuffled"] = Field(
+        "stored", description="order of a group's samples; shuffled: a new one in each epoch"
+    )
+
+    @model_validator(mode="after")
+    def _size_or_column(self) -> GroupsModel:
+        one_of(self, "size", "by")
+        return self
+
+
+def _short_groups(value: Any) -> Any:
+    """A number, or its text, is a size; another text is a column."""
+    number = _as_number(value)
+    if type(number) is int:
+        return {"size": number}
+    return {"by": value} if isinstance(value, str) else value
+
+
+GroupsField = Annotated[GroupsModel, BeforeValidator(_short_groups, json_schema_input_type=GroupsModel | int | str)]
 CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
 
 Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
