@@ -210,7 +210,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def _crossings(corners: npt.NDArray[np.float64], height: int, width: int) -> tuple[Numbers, Numbers]:
-    """Return columns and rows of the pixels at which a polygon begins or ends; a row can be `height`: none of the column.
+    """Return columns and rows of the pixels at which a polygon begins or ends; a row can be `height`, past the column.
 
     As COCO does, it walks along the edges in fifths of pixels, and takes the points where they cross the center of a
     column.
