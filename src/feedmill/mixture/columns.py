@@ -235,7 +235,7 @@ class Origins:
         place, _, rest = name.partition(":")
         if rest and (place in (INDEX, FIELDS) or place.startswith(f"{ATTRIBUTES}/")):
             return self._in_place(Wanted(place, rest, spans))
-        fits = [Wanted(INDEX, name)] if name in INDEXED and self.dataset.costs(name) is not None else []
+        fits = [Wanted(INDEX, name)] if self._is_indexed(name) else []
         if fits:
             try:
                 _ = self.by_samples
@@ -270,9 +270,14 @@ class Origins:
             raise self._missing(name, seen)
         return self._in_place(fits[0])
 
+    def _is_indexed(self, name: str) -> bool:
+        if name in _OF_TOKENS and isinstance(self.dataset, TokenDataset):
+            return True  # without computing it
+        return name in INDEXED and self.dataset.costs(name) is not None
+
     def _in_place(self, wanted: Wanted) -> Found:
         if wanted.place == INDEX:
-            if wanted.name not in INDEXED or self.dataset.costs(wanted.name) is None:
+            if not self._is_indexed(wanted.name):
                 raise self._missing(wanted.name, {INDEX: []})
             return Found(wanted._replace(spans=""))
         if self.by_samples and wanted.set:
