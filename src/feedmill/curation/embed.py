@@ -125,7 +125,7 @@ def embed(options: Embed) -> EmbedReport:
     files = find_in_datasets(
         paths_of(options.documents), report.warnings, folder, allow_missing=options.allow_empty, id=options.id
     )
-    facts = {"model": {**found.hashes(), "settings": named.settings.deciding()}, "to": options.to}
+    facts: dict[str, Any] = {"model": {**found.hashes(), "settings": named.settings.deciding()}, "to": options.to}
     facts |= {} if options.id is None else {"id": options.id}
     to = None if options.output is None else str(options.output)
     places = [place_of(file, to or report.name, options.to, folder) for file in files]
@@ -338,7 +338,8 @@ class _Parquet:
     """Writes rows with their ids."""
 
     def __init__(self, out: BinaryIO) -> None:
-        self.out, self.pyarrow, self.writer = out, _pyarrow(), None
+        self.out, self.pyarrow = out, _pyarrow()
+        self.writer: Any = None
 
     def add(self, ids: Sequence[bytes], vectors: Vectors) -> None:
         pyarrow = self.pyarrow
@@ -371,7 +372,7 @@ def read_vectors(path: str) -> Vectors:
         ConfigError: it is not such a file.
     """
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise ConfigError(f"these are no vectors ({error})", file=path, kind="bad-index", fix="Embed again.") from None
     if found.ndim != 2 or found.dtype != np.float32:

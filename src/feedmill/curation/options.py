@@ -378,7 +378,7 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if self.threshold is None:
+        if self.threshold is UNSET:
             vars(self)["threshold"] = 0.95 if self.by == EMBEDDINGS else 0.8
         self._check_embeddings()
         for threshold in self.thresholds:

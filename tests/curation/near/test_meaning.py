@@ -208,8 +208,10 @@ def test_what_does_not_fit_is_refused(web: Path, tmp_path: Path) -> None:
 
 
 def test_vectors_in_a_folder_of_ones_own_and_equal_documents(tmp_path: Path) -> None:
+    write_documents(tmp_path / "documents/0.jsonl", [])
     write_documents(tmp_path / "documents/a.jsonl", [document(k, "the cat") for k in range(1200)])
     embed([f"{tmp_path}/documents"], model=MODEL, output=f"{tmp_path}/v", progress=False)
     report = near(tmp_path, embeddings=f"{tmp_path}/v", clusters=3)
+    assert (tmp_path / "attributes/dup_near/0.jsonl").read_text() == ""
     assert (report.duplicates, report.clusters, report.lowest) == (1199, 1, pytest.approx(1))
     assert json.loads(json.dumps(report.as_dict()))["sizes"] == {"1200": 1}

@@ -13,7 +13,7 @@ and labels of a file, or one block of a cluster and as many of its vectors as `r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class Source(NamedTuple):
     vectors: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """What all units know.
 
@@ -109,10 +109,10 @@ class Job:
             out[own] = read_vectors(self.sources[number].vectors)[numbers[own] - self.sources[number].first]
         return unit(out)
 
-    @property
+    @cached_property
     def dimension(self) -> int:
         """Numbers of a vector."""
-        return int(read_vectors(self.sources[0].vectors).shape[1])
+        return max(int(read_vectors(source.vectors).shape[1]) for source in self.sources)
 
 
 class Unit(NamedTuple):
@@ -223,7 +223,7 @@ def _run(
     by_file = [Unit(job, number) for number in range(len(sources))]
     read = stage(read_file, by_file, "reading")
     stage(find_centers, [Unit(job, 0)], "clustering")
-    counts = np.sum(stage(assign, by_file, "assigning"), axis=0, dtype=np.int64)
+    counts: npt.NDArray[np.int64] = np.stack(stage(assign, by_file, "assigning")).sum(axis=0)
     groups = _groups(counts)
     compared = stage(compare, [Unit(job, n, *group) for n, group in enumerate(groups)], "comparing")
     by_file = [Unit(job, number, 0, len(groups)) for number in range(len(sources))]
@@ -288,7 +288,7 @@ def read_file(task: Unit) -> tuple[str, int]:
         if not np.isfinite(some).all():
             raise ConfigError("an embedding is not finite", file=source.vectors, kind="bad-index", fix="Embed again.")
         used[low : low + _step(job)] = some.any(axis=1)
-    arrays = {
+    arrays: Arrays = {
         "ids": np.frombuffer(b"".join(ids), np.uint8),
         "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
         "lengths": np.array(lengths, np.int64),
