@@ -83,6 +83,7 @@ CASES: list[tuple[str, str]] = [
     ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
     ("plan recipe.yaml", ""),
     ("plan recipe.yaml --samples 8 --plot-to plan.png", "media"),
+    ("mixture cells docs.jsonl --by id", ""),
     ("mixture propose blend.yaml -o swarm", ""),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
     ("documents forget d1 docs.jsonl mixed", ""),

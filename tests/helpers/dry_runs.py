@@ -75,6 +75,7 @@ GOOD: dict[str, list[str]] = {
     ],
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
+    "cells": ["mixture cells books.pbin --by '{column: tokens, quantiles: 3}'", "mixture cells docs.jsonl --by id"],
     "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
@@ -193,6 +194,12 @@ BAD: dict[str, list[str]] = {
         "filter nowhere.yaml",
         "filter typo.yaml",
         "filter nothing.yaml",
+    ],
+    "cells": [
+        "mixture cells nowhere.jsonl --by id",
+        "mixture cells docs.jsonl",
+        "mixture cells docs.jsonl --by nothing",
+        "mixture cells books.pbin --by topic",
     ],
     "propose": [
         "mixture propose nowhere.yaml -o swarm",

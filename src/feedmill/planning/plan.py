@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -73,16 +73,12 @@ class Plan(Showable):
 
     reads_apart: ClassVar[bool] = True
 
-    def __new__(cls, *given: Any, **_: Any) -> Self:
-        """Return a plan. Raises `TypeError` for data, of which `over` makes one."""
-        if cls is Plan and given and not isinstance(given[0], Node):
+    def __init__(self, node: Node, sources: Sequence[Dataset] = (), names: Sequence[str] = (), seed: int = 0) -> None:
+        if not isinstance(node, Node):
             raise TypeError(
-                f"a plan is not made of a {type(given[0]).__name__} in this way. Use fm.Plan.over(dataset), or"
+                f"a plan is not made of a {type(node).__name__} in this way. Use fm.Plan.over(dataset), or"
                 " fm.Recipe.load(path).plan()."
             )
-        return super().__new__(cls)
-
-    def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
             raise ConfigError(
                 f"the plan has {len(node.leaves)} leaves, {len(sources)} sources and {len(set(names))} different names",
