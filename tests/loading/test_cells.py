@@ -133,3 +133,27 @@ def test_redrawn_cells(tmp_path: Path) -> None:
     put_in_cells(tmp_path, base, moved, values_of(CELLS))
     with pytest.raises(ConfigError, match=r"data of tok\[quality=0,topic=t0\]"):
         Loader(planned(tmp_path, base, *parts, pack=False), 1).load_state_dict(state, allow_change=True)
+
+
+def test_losses_by_cell_and_by_column(tmp_path: Path) -> None:
+    base, _ = tokens_in_cells(tmp_path, 900, CELLS, seed=2)
+    plan = planned(tmp_path, base, (None, FIRST, None))
+    loader = Loader(plan, 16, labels=True)
+    batch = next(iter(loader))
+    labels = loader.labels
+    loader.close()
+    assert labels is not None
+    losses = np.random.default_rng(0).random(np.asarray(batch["input_ids"]).shape)
+    sources = labels.of_tokens(losses.shape[1])
+    by_cell, by_topic, whole = labels.mean(losses), labels.mean(losses, by="topic"), labels.mean(losses, by="dataset")
+    for number, name in enumerate(plan.names):
+        assert (name in by_cell) == bool((sources == number).any())
+        if name in by_cell:
+            assert by_cell[name] == pytest.approx(losses[sources == number].mean())
+    topics = np.array([name.rpartition("=")[2].removesuffix("]") for name in plan.names])
+    for topic in ("t0", "t1"):
+        mine = np.isin(sources, np.flatnonzero(topics == topic))
+        assert by_topic[topic] == pytest.approx(losses[mine].mean())
+    assert whole == {"tok": pytest.approx(losses[sources >= 0].mean())}
+    with pytest.raises(ConfigError, match="a cell with the column 'colour'"):
+        labels.mean(losses, by="colour")
