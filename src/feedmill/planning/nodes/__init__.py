@@ -6,6 +6,7 @@ from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, ShardShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
+from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Shuffle",
     "Skip",
     "StagedBlend",
+    "Subsample",
     "Subset",
     "shuffled",
 ]
