@@ -108,8 +108,9 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         typer.echo(f"note: {note}")
     for proof in data["max_repeats"]:
         most = proof["max_repeats"] * proof["samples"]
+        stage = "" if proof["stage"] is None else f" in stage {proof['stage']}"
         typer.echo(
-            f"max_repeats of {proof['name']}: at most {proof['drawn_at_most']:,} drawn"
+            f"max_repeats of {proof['name']}{stage}: at most {proof['drawn_at_most']:,} drawn"
             f" <= {proof['max_repeats']} x {proof['samples']:,} = {most:,}"
         )
     if data["ranks"] is not None:

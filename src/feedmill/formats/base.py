@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
-from feedmill.formats.costs import LOSS_TOKENS, checked_costs
+from feedmill.formats.costs import INDEXED, LOSS_TOKENS, checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
 from feedmill.formats.mediatable import MediaTable
@@ -137,6 +137,12 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     url: str
     split: str | None = None
     _opened: Opened = Opened()
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Return a dataset of a format. Raises `TypeError` for the contract itself."""
+        if cls is Dataset:
+            raise TypeError("fm.Dataset is the type of all datasets. Use fm.open(path).")
+        return super().__new__(cls)
 
     def __repr__(self) -> str:
         split = "" if self.split is None else f", split {self.split}"
@@ -333,6 +339,25 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
 
     def _find_costs(self, by: str) -> npt.NDArray[np.int64] | None:  # noqa: ARG002
         """Return costs other than `lengths`; a format whose index has costs overrides this."""
+        return None
+
+    def values(self, by: str, *, texts: bool = False) -> npt.NDArray[Any] | None:
+        """Return a number of each sample from the index, as it is stored: orders and groups are made of these.
+
+        Args:
+            by: as for `costs`; numbers of a field may be negative and fractions.
+            texts: also accept a field of texts, whose values are their hashes (xxh3-64): equal texts have equal hashes.
+
+        Returns:
+            int64, float64 or uint64 (hashes), [len]; None if the index does not know them.
+
+        Raises:
+            DataError: as `costs`, and if the value of a sample is missing or NaN; the sample is named.
+        """
+        return self.costs(by) if by in INDEXED else self._find_values(by, texts=texts)
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:  # noqa: ARG002
+        """Return values of a field; a format whose index has fields overrides this, see `formats.costs`."""
         return None
 
     def total(self, by: str, start: int = 0, stop: int | None = None) -> int | None:

@@ -98,6 +98,7 @@ class StageReport:
         realized: their shares of the stage; for an open-ended stage, the shares of its schedule.
         ramp: their weights at the beginning and the end of a ramp, of which `asked` is the mean; empty without one.
         kind: ``linear`` or ``cosine``; empty without a ramp.
+        max_repeats: how often the stage may repeat sources, by name; empty without limits.
     """
 
     stage: int
@@ -108,6 +109,7 @@ class StageReport:
     realized: tuple[Fraction, ...]
     ramp: tuple[tuple[Fraction, Fraction], ...] = ()
     kind: str = ""
+    max_repeats: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats, by name."""
@@ -120,6 +122,7 @@ class StageReport:
             "ramp": self.kind or None,
             "weights_from": {name: float(ends[0]) for name, ends in zip(self.names, self.ramp, strict=False)},
             "weights_to": {name: float(ends[1]) for name, ends in zip(self.names, self.ramp, strict=False)},
+            "max_repeats": dict(self.max_repeats),
         }
 
     def __str__(self) -> str:
@@ -130,7 +133,9 @@ class StageReport:
             ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
             parts = [part + way for part, way in zip(parts, ways, strict=True)]
         kind = f", {self.kind} ramp" if self.kind else ""
-        return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}"
+        caps = ", ".join(f"{name} {most}" for name, most in self.max_repeats.items())
+        most = f"; max_repeats {caps}" if caps else ""
+        return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}{most}"
 
 
 class Rounded(NamedTuple):
@@ -540,7 +545,10 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
             given = part.realized if size is None else tuple(Fraction(count, size) for count in part.drawn(size))
             ends = [(each.begin, each.end) for each in plan.weights[number] if isinstance(each, Change)]
             kind = next((each.kind for each in plan.weights[number] if isinstance(each, Change)), "")
-            yield StageReport(number + 1, plan.starts[number], size, titles, part.asked, given, tuple(ends), kind)
+            caps = node.caps[number] if node.caps else None
+            most = {} if caps is None else {titles[child]: most for child, most in caps.most.items()}
+            stage = number + 1, plan.starts[number], size, titles, part.asked, given
+            yield StageReport(*stage, tuple(ends), kind, most)
     for child in node.children:
         yield from _stages(child, names)
 

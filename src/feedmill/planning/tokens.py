@@ -36,7 +36,8 @@ _FINEST = 1_000_000
 
 
 class Tokens:
-    """Mean tokens per sample of any node over these sources, or mean `unit`: ``loss_tokens``, ``hours``, ``episodes``.
+    """Mean tokens per sample of any node over these sources, or mean `unit`: ``samples``, ``loss_tokens``,
+    ``hours`` or ``episodes``.
 
     Attributes:
         used: whether a mean was asked for.
@@ -62,6 +63,18 @@ class Tokens:
                 fix="Remove the source, or use 'unit: samples'.",
             )
         return mean
+
+    def at_hand(self, node: Node) -> Fraction:
+        """Return the units in the sources below a node, each cut to its subset, once: what its first pass would read.
+
+        Raises:
+            ConfigError: as `mean`.
+        """
+        if isinstance(node, Leaf | Subset):
+            inner, start, stop = _range(node)
+            if isinstance(inner, Leaf):
+                return self._total(inner.number, start, stop)
+        return sum((self.at_hand(child) for child in node.children), Fraction(0))
 
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
@@ -94,6 +107,8 @@ class Tokens:
 
     def _total(self, source: int, start: int, stop: int) -> Fraction:
         """Return the units in samples of a source."""
+        if self._unit == "samples":
+            return Fraction(stop - start)
         dataset = self._sources[source]
         if self._unit in ("tokens", LOSS_TOKENS):
             total = dataset.total(self._unit, start, stop)

@@ -44,6 +44,7 @@ from feedmill.planning.nodes import (
     Subset,
 )
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -52,11 +53,13 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.proxy import Proxy, drawn_of, expected, is_about, samples_for, scaled_length
+from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
     aux_is_there,
     aux_url,
     bounds_of,
+    curriculum_of,
     join_folder,
     join_parts,
     names_of,
@@ -67,6 +70,7 @@ from feedmill.planning.recipes.member import (
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
@@ -208,6 +212,8 @@ def _ended(root: Node, recipe: Parsed, proxy: Proxy, compiler: _Compiler) -> Nod
                 _check_own_length(recipe, compiler, proxy, expected(root, root.length, means, proxy.unit))
             return root
         length = samples_for(root, proxy.amount, LONGEST, means, proxy.unit)
+        if isinstance(root, StagedBlend):
+            return StagedBlend.of(root.below, {**root.arguments(), "length": length, "caps": root.caps})
         if isinstance(root, Interleaved):
             return type(root).of(root.below, {**root.arguments(), "length": length})
         if isinstance(root, Repeat):
@@ -359,7 +365,9 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
+            node = walk.concat(model.concat, ("concat",), prefix)
+            with recipe_line(recipe, ("shuffle",) if "shuffle" in model.model_fields_set else ("concat",)):
+                node = shuffle_as(node, model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -396,21 +404,81 @@ class Walk:
         """Return a blend of members by weight, each of them a separate stream."""
         members = mix.blend or []
         names = names_of(members)
-        streams = []
+        if len(members) == 1 and members[0].cells is not None:
+            return self.cells(mix, members[0], (*place, "blend", 0), prefix, names[0], shuffle, samples, run_length)
+        streams: list[Node] = []
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, "blend", number)
             node = self.member(member, here, prefix + name, member.shuffle or shuffle)
-            if node.length is not None or member.epochs or member.max_repeats:
+            ends = node.length is not None or member.epochs or member.max_repeats
+            if ends and member.cells is None:  # each cell is repeated by itself
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
         if mix.stages is not None:
-            return self.stages(mix, place, names, streams, samples, run_length)
+            stages = staged(mix.stages, self.file, (*place, "stages"), (), None)
+            return self.stages(mix, stages, place, names, streams, samples, run_length)
         if mix.epochs is not None:  # of a single source: the schema allows no other
             samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit != "samples":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
+            return Blend(streams, weights, length=samples, run_length=run_length)
+
+    def cells(
+        self,
+        mix: Member | RecipeModel,
+        member: Member,
+        place: Place,
+        prefix: str,
+        name: str,
+        shuffle: ShuffleModel,
+        samples: int | None = None,
+        run_length: int = 1,
+    ) -> Node:
+        """Return a blend of the cells of a dataset, each of them a separate stream.
+
+        Args:
+            mix: what has the `stages` and the `unit`: the blend of these cells alone, or the member itself.
+            member: the member with the cells.
+            place: its place.
+            name: its name.
+        """
+        assert member.cells is not None
+        of = member.cells.of
+        dataset = self.opened_source(of, (*place, "cells", "of"))
+        stages = mix.stages if mix is not member else None
+        drawn = drawn_cells(dataset, member.cells, name, self.file, place, stages is not None)
+        if not prefix and mix is not member:
+            self.compiler.groups = drawn.names
+        streams: list[Node] = []
+        documents: list[int] = []
+        for cell, own in zip(drawn.datasets, drawn.names, strict=True):
+            whole: Leaf | Subset = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
+            if of.ranges:
+                with recipe_line(self.file, (*place, "cells", "of", "subset")):
+                    whole = Subset(whole, *within(of.ranges, len(cell)))
+            documents.append(whole.length)
+            node = self.drawn(whole, prefix + own)
+            if member.curriculum is not None:
+                with recipe_line(self.file, (*place, "curriculum")):
+                    node = curriculum_of(node, member.curriculum, self.seed, prefix + own, self.compiler.sources)
+            else:
+                order = member.shuffle or as_described(shuffle, dataset)
+                node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
+            streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
+        if stages is not None:
+            above = place[:-2]
+            found = staged(stages, self.file, (*above, "stages"), drawn.columns, drawn)
+            return self.stages(mix, found, above, drawn.names, streams, samples, run_length)
+        with recipe_line(self.file, (*place, "cells", "weights")):
+            if drawn.weights is None:  # in any unit, the natural shares are those of documents
+                weights: Sequence[Any] = documents
+            elif mix is not member and mix.unit != "samples":
+                weights = per_sample(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+            else:
+                weights = drawn.weights
+        with recipe_line(self.file, place if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
 
     def passes(self, mix: Member | RecipeModel, place: Place, stream: Node) -> int:
@@ -422,14 +490,14 @@ class Walk:
     def stages(
         self,
         mix: Member | RecipeModel,
+        stages: Sequence[StageModel],
         place: Place,
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
         run_length: int,
     ) -> Node:
-        """Return a blend whose weights change."""
-        stages = mix.stages or []
+        """Return a blend whose weights change. The weights of `stages` are mappings of the names."""
         here = (*place, "stages")
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
@@ -440,6 +508,7 @@ class Walk:
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         whole = 0  # of the stages so far, without a proxy
         for number, stage in enumerate(stages):
+            assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
                 in_units = mix.unit != "samples"
@@ -459,8 +528,9 @@ class Walk:
                             fix="Make the proxy larger, or merge the stage with another one.",
                         )
                 parts.append((length, shares, stage.ramp))
+        caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples, run_length=run_length)
+            return StagedBlend(streams, parts, length=samples, run_length=run_length, caps=caps)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Return an epochized blend: each epoch holds every member `repetitions` times."""
@@ -540,6 +610,10 @@ class Walk:
         if member.blend_epochized is not None:
             inner = shuffle or self.file.model.shuffle
             return self.epochized(member.blend_epochized, (*place, "blend_epochized"), f"{name}/", inner)
+        if member.cells is not None:
+            above = name.rpartition("/")
+            inner = shuffle or self.file.model.shuffle
+            return self.cells(member, member, place, above[0] + above[1], above[2], inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
@@ -576,6 +650,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
+        if member.curriculum is not None:
+            with recipe_line(self.file, (*place, "curriculum")):
+                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -598,9 +675,19 @@ class Walk:
         return node if size == node.length else Subsample(node, derive(self.seed, "proxy", name), size)
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
-        dataset = self.opened(member) if member.join is None else self.joined(member, place)
-        if member.lengths is not None and len(dataset):
+        """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
+
+        Raises:
+            ConfigError, EmptyResult: it has no samples, or none is selected.
+        """
+        dataset = self.opened_source(member, place)
+        if member.where:
+            dataset = selected(dataset, rule_of(member), self.file, place)
+        return self.counted(dataset, member)
+
+    def counted(self, dataset: Dataset, member: Member) -> Dataset:
+        """Return the samples with their tokens, if the member names `lengths`."""
+        if member.lengths is not None:
             model = (self.file.model.lengths or {})[member.lengths]
             where = ("lengths", member.lengths)
             try:
@@ -610,6 +697,11 @@ class Walk:
                 if error.file != self.file.where(where):  # the folder of the processor, or the dataset
                     error.what = f"{error.what} (lengths of {self.file.where(where)})"
                 raise
+        return dataset
+
+    def opened_source(self, member: Member, place: Place) -> Dataset:
+        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
@@ -766,7 +858,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
-    if isinstance(dataset, TokenDataset | WindowDataset):
+    if isinstance(dataset, TokenDataset | WindowDataset | CellTokens):
         raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
@@ -817,6 +909,14 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
                     kind="no-such-source",
                     fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
                 )
+        for name in stage.max_repeats if isinstance(stage.max_repeats, dict) else ():
+            if name not in names:
+                raise ConfigError(
+                    f"stage {number + 1} limits the repeats of {name!r}, which is not a source of this blend",
+                    file=where(number, "max_repeats", name),
+                    kind="no-such-source",
+                    fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
+                )
     silent = [name for name in names if not any(name in stage.weights for stage in stages)]
     if silent:
         raise ConfigError(
@@ -824,6 +924,15 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
             kind="bad-recipe",
             fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
+
+
+def caps_of(stage: StageModel, names: Sequence[str], where: str) -> Caps | None:
+    """Return how often a stage may repeat the sources with these names; None if it has no limit."""
+    given = stage.max_repeats
+    if given is None:
+        return None
+    by_name = given if isinstance(given, dict) else dict.fromkeys(names, given)
+    return Caps({names.index(name): most for name, most in by_name.items()}, where)
 
 
 def stage_length(
@@ -912,8 +1021,13 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
         ConfigError: with the names of two sources and their tokenizers.
     """
     known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
+    seen: set[int] = set()  # hundreds of cells may be of one dataset
     for dataset, name, place in zip(sources, names, places, strict=True):
-        for identity in identities(dataset):
+        stored = dataset.dataset if isinstance(dataset, CellDataset) else dataset
+        if id(stored) in seen:
+            continue
+        seen.add(id(stored))
+        for identity in identities(stored):
             if identity[:2] in known:
                 continue
             for other, its_name in known.values():
