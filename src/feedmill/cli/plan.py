@@ -90,6 +90,9 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "asked",
         "realized",
         "token share",
+        "loss tokens",
+        "loss asked",
+        "loss share",
         "drawn",
         "repeats",
         "epochs begun",
@@ -102,8 +105,9 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         typer.echo(f"note: {note}")
     for proof in data["max_repeats"]:
         most = proof["max_repeats"] * proof["samples"]
+        stage = "" if proof["stage"] is None else f" in stage {proof['stage']}"
         typer.echo(
-            f"max_repeats of {proof['name']}: at most {proof['drawn_at_most']:,} drawn"
+            f"max_repeats of {proof['name']}{stage}: at most {proof['drawn_at_most']:,} drawn"
             f" <= {proof['max_repeats']} x {proof['samples']:,} = {most:,}"
         )
     if data["ranks"] is not None:
@@ -151,6 +155,9 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         None if row["weight_asked"] is None else f"{row['weight_asked']:.4%}",
         None if row["weight_realised"] is None else f"{row['weight_realised']:.4%}",
         None if row["token_share"] is None else f"{row['token_share']:.4%}",
+        row["loss_tokens"],
+        None if row["loss_asked"] is None else f"{row['loss_asked']:.4%}",
+        None if row["loss_share"] is None else f"{row['loss_share']:.4%}",
         drawn,
         None if row["repeats"] is None else round(row["repeats"], 3),
         row["epochs"],

@@ -2,11 +2,12 @@
 
 A cost is a whole number from 0 to `LARGEST`, int64. `Dataset.costs` returns one per sample:
 
-    tokens   tokens of the sample
-    bytes    bytes of the sample as it is stored
-    pixels   width x height of each image, width x height x frames of each video, summed over the sample's media
-    frames   1 for each image, the frames of each video, summed
-    FIELD    the value of a numeric field of the sample, fractions rounded up
+    tokens       tokens of the sample
+    loss_tokens  tokens of the sample that contribute to the loss, by its loss mask: without a mask, all of them
+    bytes        bytes of the sample as it is stored
+    pixels       width x height of each image, width x height x frames of each video, summed over the sample's media
+    frames       1 for each image, the frames of each video, summed
+    FIELD        the value of a numeric field of the sample, fractions rounded up
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from feedmill.errors import ConfigError, DataError
 
 Int64s = npt.NDArray[np.int64]
 
-INDEXED = ("tokens", "bytes", "pixels", "frames")
+LOSS_TOKENS = "loss_tokens"
+INDEXED = ("tokens", LOSS_TOKENS, "bytes", "pixels", "frames")
 """Names of predefined costs; any other name is a field."""
 LARGEST = (1 << 62) - 1
 """The largest cost: the sum of two still fits into an int64."""

@@ -89,8 +89,8 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     report = reported.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
     reach = documents(reported)
-    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
-    keys = ("name", "max_repeats", "samples", "drawn_at_most")
+    limits = [] if reach is None else bounds.limits(plan.node, reach)
+    keys = ("name", "max_repeats", "samples", "drawn_at_most", "stage")
     if (packing := report.get("packing")) is not None:
         best_fit = plan.packing.method == "best_fit"
         packing["buffer"] = plan.map.largest_buffer(reported.total) if best_fit and reported.total else None
@@ -105,7 +105,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "sources": rows,
         "packing": packing,
         "remote": remote_reads(plan, budget),
-        "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
+        "max_repeats": [dict(zip(keys, limit[:5], strict=True)) for limit in limits],
         "notes": [
             f"{name} has no {', '.join(lacking)}: all padding; if it has them under other names, use 'rename'"
             for name, source in zip(plan.names, plan.sources, strict=True)

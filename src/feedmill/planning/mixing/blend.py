@@ -459,6 +459,10 @@ class Stages:
         last = self._before[-1] > 0
         self.counts = np.where(last, 1, 0) if self.length else np.where(last, 1, self.schedules[-1].counts)
 
+    def is_ramp(self, stage: int) -> bool:
+        """Return whether the weights change within a stage."""
+        return isinstance(self.weights[stage][0], Change)
+
     @property
     def period(self) -> int | None:
         """Return the total length of the stages, after which a repeated node begins again; None without an end."""

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import inf, lcm
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -430,6 +430,18 @@ class EpochizedBlend(Interleaved):
         return "epochized blend " + " : ".join(epochs_text(times) for times in self.repetitions)
 
 
+class Caps(NamedTuple):
+    """How often a stage may repeat sources. This does not change the order.
+
+    Attributes:
+        most: number of a child -> passes over it. A child without passes, such as a blend, stands for its children.
+        where: ``file:line`` of the limit, for messages.
+    """
+
+    most: dict[int, int]
+    where: str | None = None
+
+
 class StagedBlend(Interleaved):
     """A blend in stages, each with its own weights; each child's stream continues from stage to stage.
 
@@ -443,6 +455,7 @@ class StagedBlend(Interleaved):
         length: length of the node; must not exceed what stages and children allow.
         run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
         in_groups: see `Interleaved`.
+        caps: for each stage, how often it may repeat sources, or None; checked by `bounds`. By default, no limits.
     """
 
     tag = "stages"
@@ -457,6 +470,7 @@ class StagedBlend(Interleaved):
         length: int | None = None,
         run_length: int = 1,
         in_groups: bool = False,
+        caps: Sequence[Caps | None] = (),
     ) -> None:
         for number, (_, weights, *_) in enumerate(stages):
             if len(weights) != len(children):
@@ -468,7 +482,7 @@ class StagedBlend(Interleaved):
         samples, weights, *_ = zip(*(stage[:2] for stage in stages), strict=True) if stages else ((), ())
         ramps = [stage[2] if len(stage) > 2 else None for stage in stages]
         self.stages = Stages(weights, samples, run_length, ramps)
-        self.run_length, self.in_groups = run_length, in_groups
+        self.run_length, self.in_groups, self.caps = run_length, in_groups, tuple(caps)
         super().__init__(children, self.stages, length, self.stages.length)
 
     def arguments(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -29,6 +30,7 @@ from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, 
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
+from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.concat import common_group
 from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import epochs_of
@@ -38,6 +40,7 @@ from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
     aux_is_there,
@@ -58,6 +61,7 @@ from feedmill.planning.recipes.member import (
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
@@ -95,6 +99,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
 
         with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
             scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
+    loss = compiler.means[LOSS_TOKENS]
+    if loss.used and recipe.model.targets is not None and recipe.model.targets.mask is not None:
+        raise _masked_twice(recipe)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -102,6 +109,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    plan.loss = loss if loss.used else None
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
@@ -139,6 +147,18 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _masked_twice(recipe: Parsed) -> ConfigError:
+    """Return the error for weights per loss token, and markers that select these tokens only when rows are read."""
+    return ConfigError(
+        "'unit: loss_tokens' counts stored masks, and 'targets' has a 'mask' of markers, which is applied when rows are"
+        " read",
+        file=recipe.where(("targets", "mask")),
+        kind="bad-recipe",
+        fix="Store the mask: 'feedmill tokens merge --learn-between BEGIN,END' writes it from the markers. Then remove"
+        " 'mask'.",
+    )
 
 
 def _warn_of_refused(plan: Plan) -> None:
@@ -181,7 +201,7 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
 
@@ -290,15 +310,19 @@ class Walk:
         """Return a blend of members by weight, each of them a separate stream."""
         members = mix.blend or []
         names = names_of(members)
-        streams = []
+        if len(members) == 1 and members[0].cells is not None:
+            return self.cells(mix, members[0], (*place, "blend", 0), prefix, names[0], shuffle, samples, run_length)
+        streams: list[Node] = []
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, "blend", number)
             node = self.member(member, here, prefix + name, member.shuffle or shuffle)
-            if node.length is not None or member.epochs or member.max_repeats:
+            ends = node.length is not None or member.epochs or member.max_repeats
+            if ends and member.cells is None:  # each cell is repeated by itself
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
         if mix.stages is not None:
-            return self.stages(mix, place, names, streams, samples, run_length)
+            stages = staged(mix.stages, self.file, (*place, "stages"), (), None)
+            return self.stages(mix, stages, place, names, streams, samples, run_length)
         if mix.epochs is not None:  # of a single source: the schema allows no other
             samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
@@ -306,6 +330,62 @@ class Walk:
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
         run_length, in_groups = group_runs(streams, run_length)
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
+            make = partial(Blend, streams, weights, run_length=run_length, in_groups=in_groups)
+            return in_whole_groups(make, streams, samples)
+
+    def cells(
+        self,
+        mix: Member | RecipeModel,
+        member: Member,
+        place: Place,
+        prefix: str,
+        name: str,
+        shuffle: ShuffleModel,
+        samples: int | None = None,
+        run_length: int = 1,
+    ) -> Node:
+        """Return a blend of the cells of a dataset, each of them a separate stream.
+
+        Args:
+            mix: what has the `stages` and the `unit`: the blend of these cells alone, or the member itself.
+            member: the member with the cells.
+            place: its place.
+            name: its name.
+        """
+        assert member.cells is not None
+        of = member.cells.of
+        dataset = self.opened_source(of, (*place, "cells", "of"))
+        stages = mix.stages if mix is not member else None
+        drawn = drawn_cells(dataset, member.cells, name, self.file, place, stages is not None)
+        if not prefix and mix is not member:
+            self.compiler.groups = drawn.names
+        streams: list[Node] = []
+        for cell, own in zip(drawn.datasets, drawn.names, strict=True):
+            leaf = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
+            node: Node = leaf
+            if of.ranges:
+                with recipe_line(self.file, (*place, "cells", "of", "subset")):
+                    node = self.subset(leaf, member, own, within(of.ranges, len(cell)), self.compiler.sources[-1])
+            order = member.shuffle or as_described(shuffle, dataset)
+            if member.curriculum is not None or member.groups is not None:
+                with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+                    node = ordered(node, member, order, self.seed, prefix + own, self.compiler.sources)
+            else:
+                node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
+            streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
+        if stages is not None:
+            above = place[:-2]
+            found = staged(stages, self.file, (*above, "stages"), drawn.columns, drawn)
+            return self.stages(mix, found, above, drawn.names, streams, samples, run_length)
+        with recipe_line(self.file, (*place, "cells", "weights")):
+            if drawn.weights is None:  # in any unit, the natural shares are those of documents
+                weights: Sequence[Any] = [stream.child.finite("natural shares") for stream in streams]  # type: ignore[attr-defined]
+            elif mix is not member and mix.unit != "samples":
+                weights = per_sample(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+            else:
+                weights = drawn.weights
+        run_length, in_groups = group_runs(streams, run_length)
+        with recipe_line(self.file, place if samples is None else ("samples",)):
             make = partial(Blend, streams, weights, run_length=run_length, in_groups=in_groups)
             return in_whole_groups(make, streams, samples)
 
@@ -318,14 +398,14 @@ class Walk:
     def stages(
         self,
         mix: Member | RecipeModel,
+        stages: Sequence[StageModel],
         place: Place,
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
         run_length: int,
     ) -> Node:
-        """Return a blend whose weights change."""
-        stages = mix.stages or []
+        """Return a blend whose weights change. The weights of `stages` are mappings of the names."""
         here = (*place, "stages")
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
@@ -336,6 +416,7 @@ class Walk:
         run_length, in_groups = group_runs(streams, run_length)
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         for number, stage in enumerate(stages):
+            assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
                 in_units = mix.unit != "samples"
@@ -346,8 +427,9 @@ class Walk:
                 )
                 length = stage_length(stage, average, mean, self.file.model.global_batch, run_length)
                 parts.append((length, shares, stage.ramp))
+        caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            make = partial(StagedBlend, streams, parts, run_length=run_length, in_groups=in_groups)
+            make = partial(StagedBlend, streams, parts, run_length=run_length, in_groups=in_groups, caps=caps)
             return in_whole_groups(make, streams, samples)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
@@ -428,6 +510,10 @@ class Walk:
         if member.blend_epochized is not None:
             inner = shuffle or self.file.model.shuffle
             return self.epochized(member.blend_epochized, (*place, "blend_epochized"), f"{name}/", inner)
+        if member.cells is not None:
+            above = name.rpartition("/")
+            inner = shuffle or self.file.model.shuffle
+            return self.cells(member, member, place, above[0] + above[1], above[2], inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
@@ -480,17 +566,31 @@ class Walk:
             return leaf
         dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
-            start, stop = asked = bounds_of(self.file, member, dataset)
-            if member.groups is not None:
-                start, stop = grouped_range(member.groups, dataset, start, stop)
-            if (start, stop) != asked and start < stop:
-                logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
-            return Subset(leaf, start, stop)
+            return self.subset(leaf, member, name, bounds_of(self.file, member, dataset), dataset)
+
+    def subset(self, leaf: Leaf, member: Member, name: str, bounds: tuple[int, int], dataset: Dataset) -> Subset:
+        """Return a subset of a dataset: of whole groups, if the member has groups."""
+        start, stop = bounds
+        if member.groups is not None:
+            start, stop = grouped_range(member.groups, dataset, start, stop)
+        if (start, stop) != bounds and start < stop:
+            logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *bounds, start, stop)
+        return Subset(leaf, start, stop)
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
-        dataset = self.opened(member) if member.join is None else self.joined(member, place)
-        if member.lengths is not None and len(dataset):
+        """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
+
+        Raises:
+            ConfigError, EmptyResult: it has no samples, or none is selected.
+        """
+        dataset = self.opened_source(member, place)
+        if member.where:
+            dataset = selected(dataset, rule_of(member), self.file, place)
+        return self.counted(dataset, member)
+
+    def counted(self, dataset: Dataset, member: Member) -> Dataset:
+        """Return the samples with their tokens, if the member names `lengths`."""
+        if member.lengths is not None:
             model = (self.file.model.lengths or {})[member.lengths]
             where = ("lengths", member.lengths)
             try:
@@ -500,6 +600,11 @@ class Walk:
                 if error.file != self.file.where(where):  # the folder of the processor, or the dataset
                     error.what = f"{error.what} (lengths of {self.file.where(where)})"
                 raise
+        return dataset
+
+    def opened_source(self, member: Member, place: Place) -> Dataset:
+        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
@@ -655,7 +760,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
-    if isinstance(dataset, TokenDataset | WindowDataset):
+    if isinstance(dataset, TokenDataset | WindowDataset | CellTokens):
         raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
@@ -735,6 +840,14 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
                     kind="no-such-source",
                     fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
                 )
+        for name in stage.max_repeats if isinstance(stage.max_repeats, dict) else ():
+            if name not in names:
+                raise ConfigError(
+                    f"stage {number + 1} limits the repeats of {name!r}, which is not a source of this blend",
+                    file=where(number, "max_repeats", name),
+                    kind="no-such-source",
+                    fix=suggestion(name, names, f"Its sources are: {', '.join(names)}."),
+                )
     silent = [name for name in names if not any(name in stage.weights for stage in stages)]
     if silent:
         raise ConfigError(
@@ -742,6 +855,15 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
             kind="bad-recipe",
             fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
+
+
+def caps_of(stage: StageModel, names: Sequence[str], where: str) -> Caps | None:
+    """Return how often a stage may repeat the sources with these names; None if it has no limit."""
+    given = stage.max_repeats
+    if given is None:
+        return None
+    by_name = given if isinstance(given, dict) else dict.fromkeys(names, given)
+    return Caps({names.index(name): most for name, most in by_name.items()}, where)
 
 
 def stage_length(
@@ -830,8 +952,13 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
         ConfigError: with the names of two sources and their tokenizers.
     """
     known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
+    seen: set[int] = set()  # hundreds of cells may be of one dataset
     for dataset, name, place in zip(sources, names, places, strict=True):
-        for identity in identities(dataset):
+        stored = dataset.dataset if isinstance(dataset, CellDataset) else dataset
+        if id(stored) in seen:
+            continue
+        seen.add(id(stored))
+        for identity in identities(stored):
             if identity[:2] in known:
                 continue
             for other, its_name in known.values():

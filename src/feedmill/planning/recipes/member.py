@@ -226,15 +226,16 @@ def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
 
 def names_of(members: Sequence[Member]) -> list[str]:
     """Return a name for each member: its own, or a unique name made from its path."""
-    given = [member.name for member in members if member.name]
-    made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
+    own_names = [member.name or (None if member.cells is None else member.cells.of.name) for member in members]
+    given = [name for name in own_names if name]
+    made = [_SUFFIX.sub("", _title(member)) for member, name in zip(members, own_names, strict=True) if not name]
     names = unique_names([*given, *made])
     own, free = iter(names[: len(given)]), iter(names[len(given) :])
-    return [next(own) if member.name else next(free) for member in members]
+    return [next(own) if name else next(free) for name in own_names]
 
 
 def _title(member: Member) -> str:
-    path = member.path or member.recipe
+    path = member.path or member.recipe or (None if member.cells is None else member.cells.of.path)
     if path:
         return path.rstrip("/").rpartition("/")[2]
     return "join" if member.join is not None else kind_of(member)
