@@ -336,3 +336,16 @@ def test_cells_in_the_order_of_a_column(tmp_path: Path) -> None:
     for source in range(3):
         tokens = base.lengths[read[(located.source == source) & (located.epoch == 0)]]
         assert len(tokens) and (np.diff(tokens) >= 0).all()
+
+
+def test_groups_stay_together_in_cells(tmp_path: Path) -> None:
+    base = Numbered(str(tmp_path / "tok"), 240, tokens=3)
+    codes = np.repeat(codes_of(1, 60, 3), 4)  # a group of four documents is in one cell
+    put_in_cells(tmp_path, base, codes, values_of(3))
+    blend = {"cells": {"of": "tok", "by": list(BY)}, "groups": {"size": 4}, "shuffle": "global"}
+    plan = of_cells({"blend": blend, "samples": 202}, tmp_path, base)
+    assert plan.length == 200
+    located = plan.locate(range(200))
+    read = plan.bases.read_from(located).index.reshape(-1, 4)
+    assert (read == read[:, :1] + np.arange(4)).all() and not (read[:, 0] % 4).any()
+    assert plan.node.positions(located)[0].tolist() == list(range(200))

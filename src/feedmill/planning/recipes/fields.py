@@ -494,7 +494,7 @@ Poses = Annotated[
 
 
 class CellColumn(Strict):
-    """A numeric column whose ranges make cells."""
+    """A column whose values make cells, by ranges of numbers, or with a value for documents without one."""
 
     column: str = Field(min_length=1, description="name of the column")
     edges: list[StrictInt | StrictFloat] | None = Field(
@@ -503,10 +503,12 @@ class CellColumn(Strict):
     quantiles: Annotated[int, Field(ge=2, le=1000, strict=True)] | None = Field(
         None, description="number of ranges with equally many documents"
     )
+    missing: _Value | None = Field(None, description="value of documents without one; by default, they are in no cell")
 
     @model_validator(mode="after")
     def _fits_together(self) -> CellColumn:
-        one_of(self, "edges", "quantiles")
+        if self.missing is None or (self.edges is not None and self.quantiles is not None):
+            one_of(self, "edges", "quantiles")
         if self.edges is not None and any(not a < b for a, b in pairwise(self.edges)):
             raise ValueError(f"the edges {self.edges} do not ascend")
         return self
