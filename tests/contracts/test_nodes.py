@@ -423,19 +423,8 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     numbers = count() if numbers is None else numbers
     kinds = ["leaf"]
     if depth:
-        kinds = [
-            "subset",
-            "subsample",
-            "shuffle",
-            "block",
-            "repeat",
-            "length",
-            "skip",
-            "concat",
-            "blend",
-            "staged",
-            "epochized",
-        ]
+        kinds = ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend", "staged", "epochized"]
+        kinds += ["curriculum", "subsample"]
     if depth and not finite:
         kinds += ["endless", "blend", "blend", "staged"]
     kind = draw(st.sampled_from(kinds))
@@ -455,6 +444,10 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
         return Subsample(leaf, key, draw(st.integers(1, leaf.length)))
     if kind == "shuffle":
         return Shuffle(child(), key)
+    if kind == "curriculum":
+        leaf = Leaf(next(numbers), draw(st.integers(1, 60)))
+        begin, window = draw(st.sampled_from(["easy", "hard"])), draw(st.integers(1, 70))
+        return curriculum(leaf, key, draw(st.sampled_from(["score", "group"])), begin=begin, window=window)
     if kind == "block":
         return BlockShuffle(child(), key, draw(st.integers(1, 12)), draw(st.integers(1, 5)))
     if kind == "repeat":

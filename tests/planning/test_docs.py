@@ -31,7 +31,7 @@ def test_every_recipe_shown_makes_a_plan(text: str, tmp_path: Path) -> None:
 
 
 def test_the_recipes_are_found() -> None:
-    assert len(RECIPES) == len(SHOWN) - 1 == 10
+    assert len(RECIPES) == len(SHOWN) - 1 == 9
 
 
 def test_the_page_on_the_order_is_a_doctest() -> None:

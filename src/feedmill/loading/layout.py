@@ -75,7 +75,7 @@ def layout_of(
     if dealing.budget is not None:
         from feedmill.planning.dealing.cuts import BudgetGrid
 
-        grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder)
+        grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder, together)
     cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
     if cursor is not None:
         _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")

@@ -374,7 +374,12 @@ def budget_grid(
             fix="Give the global batch, or the number of ranks if the recipe has a budget.",
         )
     # 'ragged' also allows a last batch with fewer samples than ranks.
-    return BudgetGrid(start, plan.length, budget, rank, world_size, "ragged" if remainder == "uneven" else remainder)
+    rule = "ragged" if remainder == "uneven" else remainder
+    own = dealing or dealing_of(plan)
+    grid = BudgetGrid(start, plan.length, budget, rank, world_size, rule, dealt_together(plan, own))
+    if world_size > 1:
+        check_groups(plan, grid, own)
+    return grid
 
 
 def _check_rank(rank: int | None, world_size: int | None) -> None:

@@ -233,8 +233,14 @@ def test_a_batch_that_would_cut_a_group_is_an_error_with_the_arithmetic() -> Non
         Loader(plan, 8, start=4)
     with pytest.raises(ConfigError, match="the last step would have 16 samples in groups of 8 for 4 ranks"):
         next(iter(Loader(planned(GRPO.replace("960", "944")), 8, world_size=4, rank=0)))
-    with pytest.raises(ConfigError, match="batches by budget would cut the groups"):
-        Loader(plan, {"tokens": 640})
+    with pytest.raises(
+        ConfigError, match=r"the group at position 0 exceeds the budget: .* and the 7 after it cost \d+"
+    ):
+        next(iter(Loader(plan, {"tokens": 60})))
+    with pytest.raises(ConfigError, match="max_samples 6 is less than the 8 samples of a group"):
+        Loader(plan, {"tokens": 640, "max_samples": 6})
+    with pytest.raises(ConfigError, match="position 4 is inside a group"):
+        Loader(plan, {"tokens": 640}, start=4)
     with pytest.raises(ConfigError, match="12 = 1 x 8"):
         spread(plan, 2, 12)
     sliced = [Loader(plan, 4, rank=rank, world_size=2, deal="contiguous", output="samples") for rank in range(2)]
@@ -410,3 +416,37 @@ def test_the_last_samples_are_shared_in_whole_groups(samples: int, size: int, wo
         for at in range(0, len(keys), 8):
             run = keys[at : at + 8]
             assert any(stream[place : place + len(run)] == run for place in range(total - left, total, 8))
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("most", [None, 21])
+@pytest.mark.parametrize("samples", [960, 947])
+def test_batches_by_budget_have_whole_groups(world: int, most: int | None, samples: int) -> None:
+    """Against batches that are filled group by group."""
+    plan = planned(GRPO.replace("960", str(samples)))
+    total = plan.length or 0
+    located = plan.locate(np.arange(total))
+    stream = [(plan.names[s], i) for s, i in zip(located.source.tolist(), located.index.tolist(), strict=True)]
+    cost = [10 + index % 7 for _, index in stream]
+    runs = [list(range(begin, min(begin + 8, total))) for begin in range(0, total, 8)]
+    expected: list[list[int]] = [[]]
+    for run in runs:
+        filled = sum(cost[at] for at in expected[-1]) + sum(cost[at] for at in run)
+        if filled > 400 * world or (most is not None and len(expected[-1]) + len(run) > most // 8 * 8 * world):
+            expected.append([])
+        expected[-1] += run
+    budget = {"tokens": 400, **({} if most is None else {"max_samples": most})}
+    loaders = [
+        Loader(plan, budget, rank=rank, world_size=world, output="samples", remainder="drop") for rank in range(world)
+    ]
+    steps = list(zip(*loaders, strict=True))
+    assert len(expected) - 1 <= len(steps) <= len(expected)
+    for step, positions in zip(steps, expected, strict=False):
+        got = [[(s.raw("txt").decode().split(":")[0], int(s.key)) for s in rank] for rank in step]
+        assert sorted(each for rank in got for each in rank) == sorted(stream[at] for at in positions)
+        for rank in got:
+            for at in range(0, len(rank), 8):
+                run = rank[at : at + 8]
+                assert any(stream[begin : begin + len(run)] == run for begin in positions[::8])
+    resumed = Loader(planned(GRPO.replace("960", str(samples))), budget, start=len(expected[0]), output="samples")
+    assert next(iter(resumed))

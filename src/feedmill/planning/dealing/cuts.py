@@ -35,6 +35,7 @@ class BudgetGrid:
         start: position at which the first batch begins.
         length: samples in the plan, or None if it is endless.
         remainder: handling of a last global batch that the plan's end truncates: ``drop``, ``uneven``, ``ragged``.
+        group: samples that one rank gets together; only the last ones of the plan may be fewer.
 
     Raises:
         ConfigError: `remainder` is ``pad``: a batch by budget has no fixed number of samples to pad to.
@@ -46,12 +47,18 @@ class BudgetGrid:
     rank: int
     world_size: int
     remainder: Remainder
+    group: int = 1
 
     def __post_init__(self) -> None:
         if self.remainder == "pad":
             raise bad_budget(
                 "remainder='pad' is unsupported for batches by budget: they have no fixed number of samples",
                 "Use remainder='drop' or 'uneven'.",
+            )
+        if (self.budget.max_samples or self.group) < self.group:
+            raise bad_budget(
+                f"max_samples {self.budget.max_samples:,} is less than the {self.group:,} samples of a group",
+                f"Raise it to {self.group:,} or more.",
             )
         if self.budget.amount * self.world_size > LARGEST:
             raise bad_budget(
@@ -103,7 +110,7 @@ class Cuts:
         self._end: int = LONGEST - skipped if plan.length is None else plan.length
         self._total = grid.budget.amount * grid.world_size
         most = grid.budget.max_samples
-        self._most = MOST_SAMPLES + 1 if most is None else most * grid.world_size
+        self._most = MOST_SAMPLES + 1 if most is None else most // grid.group * grid.group * grid.world_size
 
     def after(self, position: int) -> Iterator[Cut]:
         """Yield the global batches from `position` on, in order.
@@ -123,12 +130,13 @@ class Cuts:
             at, known = 0, len(costs)
             while True:
                 limit = at + self._most
-                last = min(bisect_right(sums, sums[at] + self._total, at) - 1, limit)
-                if last == known < limit and first + known < self._end:
+                fits = min(bisect_right(sums, sums[at] + self._total, at) - 1, limit)
+                if fits == known < limit and first + known < self._end:
                     break  # it extends beyond the evaluated positions
+                last = fits if first + fits == self._end else fits - (fits - at) % self._grid.group
                 if last == at and at == known:
                     return
-                whole = last < known or last == limit or sums[last] - sums[at] == self._total
+                whole = fits < known or fits == limit or sums[fits] - sums[at] == self._total
                 if not whole and self._grid.remainder == "drop":
                     return
                 cut = Cut(first + at, costs[at:last], None if located is None else located[at:last], whole)
@@ -178,16 +186,17 @@ class Cuts:
     def _check(self, cut: Cut, stop: int) -> None:
         grid, count = self._grid, len(cut.costs)
         budget = grid.budget
-        if count and int(cut.costs.max()) > budget.amount:
-            place = int(np.argmax(cut.costs > budget.amount))
-            raise self._too_large(cut.first + place, int(cut.costs[place]))
+        together = grouped_costs(cut.costs, grid.group)
+        if count and int(together.max()) > budget.amount:
+            place = int(np.argmax(together > budget.amount))
+            raise self._too_large(cut.first + place * grid.group, int(together[place]))
         if budget.max_samples is None and count > MOST_SAMPLES:
             raise bad_budget(
                 f"the global batch at position {cut.first:,} has more than {MOST_SAMPLES:,} samples within its"
                 f" budget of {self._total:,} {budget.by}: most of them have cost 0",
                 "Give 'max_samples' with the budget.",
             )
-        if count >= grid.world_size or (not cut.whole and grid.remainder == "ragged"):
+        if len(together) >= grid.world_size or (not cut.whole and grid.remainder == "ragged"):
             return
         if not cut.whole:
             raise ConfigError(
@@ -196,14 +205,18 @@ class Cuts:
                 kind="uneven-end",
                 fix="Use remainder='drop'.",
             )
-        # One sample per rank always fits, unless one of them costs more than the budget of a rank.
-        raise self._too_large(stop, int(self._costs(np.array([stop], np.int64))[0]))
+        # One sample or group per rank always fits, unless one of them costs more than the budget of a rank.
+        following = np.arange(stop, min(stop + grid.group, self._end), dtype=np.int64)
+        raise self._too_large(stop, int(grouped_costs(self._costs(following), grid.group)[0]))
 
     def _too_large(self, position: int, cost: int) -> ConfigError:
-        budget = self._grid.budget
+        budget, group = self._grid.budget, self._grid.group
+        what, all_of_it = "sample", ""
+        if group > 1:
+            what, all_of_it = "group", f" and the {group - 1:,} after it"
         return ConfigError(
-            f"the sample at position {position:,} exceeds the budget: {self._sample(position)} costs {cost:,}"
-            f" {budget.by}, and the batch of a rank at most {budget.amount:,}",
+            f"the {what} at position {position:,} exceeds the budget: {self._sample(position)}{all_of_it}"
+            f" cost{'s' if group == 1 else ''} {cost:,} {budget.by}, and the batch of a rank at most {budget.amount:,}",
             kind="too-large",
             fix="Raise the budget, or exclude the sample ('skip', 'subset', or a filter).",
         )
@@ -211,6 +224,14 @@ class Cuts:
     def _sample(self, position: int) -> str:
         located = self._plan.locate(np.array([position], np.int64))
         return f"sample {int(located.index[0]):,} of {self._plan.names[int(located.source[0])]!r}"
+
+
+def grouped_costs(costs: IntArray, group: int) -> IntArray:
+    """Return the sums of the costs of each `group` samples, the last of which may be fewer: int64[groups]."""
+    if group == 1 or not len(costs):
+        return costs
+    sums: IntArray = np.add.reduceat(np.minimum(costs, LARGEST), np.arange(0, len(costs), group))
+    return sums
 
 
 def costs_of(plan: Any, by: str, linear: float, option: str, media: float = 0.0, media_squares: float = 0.0) -> Any:

@@ -357,13 +357,19 @@ class BudgetDealer:
         ranks, n = self.grid.world_size, len(cut.costs)
         if ranks == 1:
             return [np.arange(n, dtype=np.int64)]
-        key = branch(self._key, cut.first)
-        order = permute(np.arange(n, dtype=np.int64), n, key)  # random order among equal costs
         from feedmill.planning.dealing.balancing import greedy
+        from feedmill.planning.dealing.cuts import grouped_costs
 
-        parts = greedy(cut.costs[order], ranks, self.grid.budget.max_samples)
+        key, group, most = branch(self._key, cut.first), self.grid.group, self.grid.budget.max_samples
+        costs = grouped_costs(cut.costs, group)
+        order = permute(np.arange(len(costs), dtype=np.int64), len(costs), key)  # random order among equal costs
+        parts = greedy(costs[order], ranks, None if most is None else most // group)
         rows = permute(np.arange(ranks, dtype=np.int64), ranks, branch(key, _RANKS))
-        return [order[parts[row]] for row in rows.tolist()]
+        dealt = [order[parts[row]] for row in rows.tolist()]
+        if group == 1:
+            return dealt
+        whole = [(part[:, None] * group + np.arange(group)).reshape(-1) for part in dealt]
+        return [part[part < n] for part in whole]
 
 
 def dealer_of(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> Dealer | BudgetDealer:

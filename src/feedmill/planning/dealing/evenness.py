@@ -169,10 +169,13 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
 
 def _by_budget(plan: Plan, world_size: int, positions: int | None) -> Spread:
     """Return `spread` for batches by the budget of the plan's recipe."""
-    budget = dealing_of(plan).budget
+    dealing = dealing_of(plan)
+    budget = dealing.budget
     if budget is None:
         raise ConfigError("the recipe has no budget for its batches", fix="Give a batch size, or set 'batch' in it.")
-    dealer = BudgetDealer(plan, BudgetGrid(0, plan.length, budget, 0, world_size, "drop"))
+    grid = BudgetGrid(0, plan.length, budget, 0, world_size, "drop", dealt_together(plan, dealing))
+    check_groups(plan, grid, dealing)
+    dealer = BudgetDealer(plan, grid)
     counts = np.zeros((world_size, len(plan.names)), np.int64)
     sums: dict[str, list[float]] = {"contiguous": [], "by budget": []}
     bounds: list[float] = []

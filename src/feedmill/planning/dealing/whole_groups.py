@@ -24,7 +24,7 @@ def group_of(plan: Any) -> int | None:
 
 
 def dealt_together(plan: Any, dealing: Dealing) -> int:
-    """Return `Grid.group` of a plan."""
+    """Return the `group` of the grid of a plan."""
     return 1 if dealing.kind == "contiguous" else group_of(plan) or 1
 
 
@@ -43,12 +43,7 @@ def check_groups(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> None:
             "the groups of samples have different sizes, and a batch of a fixed number of samples would cut them",
             f"Use groups of one size, {apart}.",
         )
-    if not isinstance(grid, Grid):
-        raise _bad(
-            f"batches by budget would cut the groups of samples, which come in runs of {group:,}",
-            f"Give a batch size that is a multiple of {group:,}, or remove 'groups'.",
-        )
-    size = grid.batch_size
+    size = grid.batch_size if isinstance(grid, Grid) else 0
     if size % group:
         near = " or ".join(f"{each:,}" for each in (size // group * group, (size // group + 1) * group) if each)
         raise _bad(
@@ -61,7 +56,7 @@ def check_groups(plan: Any, grid: Grid | BudgetGrid, dealing: Dealing) -> None:
             f"position {grid.start:,} is inside a group: groups come in runs of {group:,} samples",
             f"Start at a multiple of {group:,}, {apart}.",
         )
-    left = grid.left_over
+    left = grid.left_over if isinstance(grid, Grid) else 0
     if left % group and (grid.remainder == "pad" or (dealing.balance is not None and grid.remainder != "drop")):
         how = "padded" if grid.remainder == "pad" else "balanced"
         raise _bad(

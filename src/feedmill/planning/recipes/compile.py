@@ -471,14 +471,14 @@ class Walk:
             whole: Leaf | Subset = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
             if of.ranges:
                 with recipe_line(self.file, (*place, "cells", "of", "subset")):
-                    whole = Subset(whole, *within(of.ranges, len(cell)))
+                    whole = self.subset(whole, member, own, within(of.ranges, len(cell)), self.compiler.sources[-1])
             documents.append(whole.length)
-            node = self.drawn(whole, prefix + own)
+            node = self.drawn(whole, prefix + own, member)
+            order = member.shuffle or as_described(shuffle, dataset)
             if member.curriculum is not None:
                 with recipe_line(self.file, (*place, "curriculum")):
-                    node = ordered(node, member, None, self.seed, prefix + own, self.compiler.sources)
+                    node = ordered(node, member, order, self.seed, prefix + own, self.compiler.sources)
             else:
-                order = member.shuffle or as_described(shuffle, dataset)
                 node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
             streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
         if stages is not None:
@@ -684,15 +684,10 @@ class Walk:
             return self.drawn(leaf, name, member)
         dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
-            start, stop = asked = bounds_of(self.file, member, dataset)
-            if member.groups is not None:
-                start, stop = grouped_range(member.groups, dataset, start, stop)
-            if (start, stop) != asked and start < stop:
-                logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
-            cut = Subset(leaf, start, stop)
+            cut = self.subset(leaf, member, name, bounds_of(self.file, member, dataset), dataset)
         return self.drawn(cut, name, member)
 
-    def drawn(self, node: Leaf | Subset, name: str, member: Member | None = None) -> Node:
+    def drawn(self, node: Leaf | Subset, name: str, member: Member) -> Node:
         """Return the samples of a source that are drawn from: all of them, or for a proxy its share.
 
         Raises:
@@ -701,13 +696,24 @@ class Walk:
         size = drawn_of(node.length, self.compiler.factor)
         if size == node.length:
             return node
-        if member is not None and member.groups is not None:
+        if member.groups is not None:
             raise ConfigError(
                 f"a proxy draws samples of {name!r}, which would divide its 'groups'",
                 kind="bad-recipe",
                 fix="Remove 'groups' for the proxy, or 'proxy'.",
             )
         return Subsample(node, derive(self.seed, "proxy", name), size)
+
+    def subset(
+        self, leaf: Leaf | Subset, member: Member, name: str, bounds: tuple[int, int], dataset: Dataset
+    ) -> Subset:
+        """Return a subset of a dataset: of whole groups, if the member has groups."""
+        start, stop = bounds
+        if member.groups is not None:
+            start, stop = grouped_range(member.groups, dataset, start, stop)
+        if (start, stop) != bounds and start < stop:
+            logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *bounds, start, stop)
+        return Subset(leaf, start, stop)
 
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
@@ -867,7 +873,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
                 shuffle = member.shuffle or as_described(model.shuffle, selected)
-                node = shuffle_as(walk.drawn(leaf, own), shuffle, walk.seed, own, walk.compiler.sources)
+                node = shuffle_as(walk.drawn(leaf, own, member), shuffle, walk.seed, own, walk.compiler.sources)
                 if node.length is not None or member.epochs or member.max_repeats:
                     node = walk.repeat(node, member, here, own, member.epochs)
                 found[value] = share, node

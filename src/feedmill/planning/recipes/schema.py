@@ -269,11 +269,9 @@ class Member(Strict):
 def _check_of(member: Member) -> Member:
     if member.path is None:
         raise ValueError("cells are those of one dataset: give its 'path'")
-    for name in ("weight", "shuffle", "curriculum", "repetitions", "epochs", "max_repeats"):
+    for name in ("weight", "shuffle", "curriculum", "groups", "repetitions", "epochs", "max_repeats"):
         if getattr(member, name) is not None:
             raise ValueError(f"{name!r} is for the cells: move it out of 'of', beside 'cells'")
-    if member.groups is not None:
-        raise ValueError("'groups' stay whole, and cells divide them: remove 'groups', or use 'where' in their place")
     return member
 
 
@@ -301,6 +299,7 @@ class CellBlend(Strict):
     curriculum: CurriculumField | None = Field(
         None, description="order of each cell by a column, in place of 'shuffle'"
     )
+    groups: GroupsField | None = Field(None, description="samples of each cell that stay together")
     epochs: Epochs | None = Field(None, description="passes over each cell before it ends, may be fractional (2.5)")
     max_repeats: Count | None = Field(None, description="maximum number of passes over each cell; more is an error")
 
@@ -428,10 +427,9 @@ class RecipeModel(Strict):
             raise ValueError("'homogeneous' by a field and 'stages' cannot be combined: remove one of them")
         if any(member.path is None and member.join is None for member in self.blend):
             raise ValueError("'homogeneous' by a field needs datasets as sources ('path' or 'join')")
-        if any(member.curriculum is not None for member in self.blend):
-            raise ValueError(
-                "'homogeneous' by a field and 'curriculum' cannot be combined: use homogeneous by 'source'"
-            )
+        for name in ("curriculum", "groups"):
+            if any(getattr(member, name) is not None for member in self.blend):
+                raise ValueError(f"'homogeneous' by a field and {name!r} cannot be combined: use 'by: source'")
         return self
 
     @model_validator(mode="after")
@@ -479,10 +477,14 @@ class RecipeModel(Strict):
 
 def _check_order(member: Member) -> None:
     """Raise `ValueError` for an order of a source that has no samples in stored order, or has two orders."""
-    for name, fitting in (("curriculum", ("path", "join", "cells")), ("groups", ("path", "join"))):
-        if getattr(member, name) is not None and not any(getattr(member, key) for key in (*fitting, "concat")):
-            shown = ", ".join(f"'{key}'" for key in fitting)
-            raise ValueError(f"{name!r} needs a dataset ({shown}) or a 'concat': move it to the datasets")
+    sorted_samples = (member.path, member.join, member.concat, member.cells)
+    for name in ("curriculum", "groups"):
+        if getattr(member, name) is not None and all(each is None for each in sorted_samples):
+            raise ValueError(
+                f"{name!r} needs a dataset ('path', 'join', 'cells') or a 'concat': move it to the datasets"
+            )
+    if member.groups is not None and member.cells is not None:
+        raise ValueError("'groups' stay whole, and cells divide them: remove 'groups', or use 'where' in their place")
     if member.curriculum is not None and member.shuffle is not None:
         raise ValueError("'curriculum' replaces 'shuffle': remove one of them; its 'window' says how much is shuffled")
     if member.groups is not None and member.shuffle is not None and member.shuffle.kind == "shards":
