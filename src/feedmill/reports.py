@@ -10,10 +10,12 @@ HOMES = {
     "BenchReport": "loading.bench",
     "CacheReport": "loading.caching",
     "CheckReport": "indexing.report",
+    "CompareReport": "mixture.verbs.compare",
     "ConvertReport": "converting.engine",
     "DecontaminateReport": "curation.decontaminate.job",
     "DedupeReport": "curation.dedupe.job",
     "ExtractReport": "curation.extract.extract",
+    "FitReport": "mixture.verbs.fit",
     "ForgetReport": "tracing.forget",
     "ImportReport": "importing.report",
     "IndexReport": "tokens.verbs.index",
@@ -42,10 +44,12 @@ __all__ = [
     "BenchReport",
     "CacheReport",
     "CheckReport",
+    "CompareReport",
     "ConvertReport",
     "DecontaminateReport",
     "DedupeReport",
     "ExtractReport",
+    "FitReport",
     "ForgetReport",
     "ImportReport",
     "IndexReport",
@@ -87,6 +91,8 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.compare import CompareReport
+    from feedmill.mixture.verbs.fit import FitReport
     from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport

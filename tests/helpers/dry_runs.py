@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.indexing.prepare import prepare
+from feedmill.mixture.verbs.propose import propose
 from helpers.tars import write_tar
 from helpers.web_archives import archive, pages
 
@@ -76,6 +77,7 @@ GOOD: dict[str, list[str]] = {
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
     "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
+    "fit": ["mixture fit runs losses.csv -o best.yaml", "mixture fit runs losses.csv -o b.yaml --on-error skip"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
         "tokenize docs.jsonl -o tokens/docs -t tokenizer",
@@ -203,6 +205,14 @@ BAD: dict[str, list[str]] = {
         "mixture propose blend.yaml -o swarm --max-share x=0.6",
         "mixture propose blend.yaml -o swarm --concentration 9,1",
     ],
+    "fit": [
+        "mixture fit coco losses.csv -o best.yaml",
+        "mixture fit runs nowhere.csv -o best.yaml",
+        "mixture fit runs losses.csv -o lines.jsonl",
+        "mixture fit runs losses.csv -o blend.yaml",
+        "mixture fit runs losses.csv -o best.yaml --metric x",
+        "mixture fit runs table.csv -o best.yaml",
+    ],
     "run": ["run nowhere.yaml", "run broken.yaml"],
     "tokenize": [
         "tokenize nowhere -o t -t tokenizer",
@@ -312,6 +322,8 @@ def documents(root: Path) -> None:
     (root / "nothing.yaml").write_text(stream % '"$.nothing"')
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
     (root / "blend.yaml").write_text("{unit: tokens, blend: [{path: books.pbin}, {path: news.pbin}]}")
+    propose(root / "blend.yaml", root / "runs", count=9)
+    (root / "losses.csv").write_text("run,loss\n" + "".join(f"run-00{n},{3 + n % 4}\n" for n in range(1, 10)))
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "broken.yaml").write_text(f"steps: [{step.replace('web/', 'notext/', 1)}]")
     after = "{verb: filter, inputs: [web], outputs: [kept], options: {inputs: mix.yaml}}"

@@ -95,7 +95,8 @@ class BaseRecipe:
     @property
     def natural(self) -> Floats:
         """Share of each source in what is at hand, float64[sources]."""
-        return self.at_hand / self.at_hand.sum()
+        shares: Floats = self.at_hand / self.at_hand.sum()
+        return shares
 
     @cached_property
     def weights(self) -> Floats:
@@ -151,25 +152,6 @@ class BaseRecipe:
             )
         lengths[-1] = target - sum(lengths[:-1])
         return np.array(lengths) / target
-
-    def mean_weights(self, weights: Floats) -> Floats:
-        """Return the mean weights over each stage, float64[..., stages, sources]: of a ramp those of its middle."""
-        mean = weights.copy()
-        for stage, ramp in enumerate(self.ramps):
-            if ramp:
-                mean[..., stage, :] = (weights[..., stage - 1, :] + weights[..., stage, :]) / 2
-        return mean
-
-    def repeats(self, weights: Floats, target: int) -> Floats:
-        """Return how often a run of `target` units repeats each source, float64[..., sources].
-
-        Args:
-            weights: float64[..., stages, sources], shares that add up to 1.
-            target: units of the run.
-        """
-        drawn = np.einsum("s,...sd->...d", self.parts(target), self.mean_weights(weights))
-        repeats: Floats = drawn * target / self.at_hand
-        return repeats
 
     def reweighted(self, weights: Sequence[Sequence[Any]], folder: str) -> dict[str, Any]:
         """Return the recipe with other weights, as the plain data of a file in a folder.
