@@ -94,7 +94,7 @@ PAGES = {
     ),
     "mixture": (
         "Find mixtures",
-        "Propose mixtures, fit the losses of their runs, and compare recipes.",
+        "Make cells of documents, propose mixtures, fit the losses of their runs, and compare recipes.",
         'fm.mixture.propose("recipe.yaml", "swarm", runs=64)',
         "mixture.*",
     ),

@@ -14,6 +14,7 @@ HOMES = {
     "ConvertReport": "converting.engine",
     "DecontaminateReport": "curation.decontaminate.job",
     "DedupeReport": "curation.dedupe.job",
+    "EmbedReport": "curation.embed",
     "ExtractReport": "curation.extract.extract",
     "FitReport": "mixture.verbs.fit",
     "ForgetReport": "tracing.forget",
@@ -26,6 +27,7 @@ HOMES = {
     "NearReport": "curation.near.options",
     "NumbersReport": "tokens.verbs.numbers",
     "PageReport": "web.report",
+    "CellsReport": "mixture.verbs.cells",
     "PlanReport": "planning.overview",
     "PrepareReport": "indexing.report",
     "PreviewReport": "samples.preview",
@@ -43,11 +45,13 @@ HOMES = {
 __all__ = [
     "BenchReport",
     "CacheReport",
+    "CellsReport",
     "CheckReport",
     "CompareReport",
     "ConvertReport",
     "DecontaminateReport",
     "DedupeReport",
+    "EmbedReport",
     "ExtractReport",
     "FitReport",
     "ForgetReport",
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
     from feedmill.converting.info import InfoReport
     from feedmill.curation.decontaminate.job import DecontaminateReport
     from feedmill.curation.dedupe.job import DedupeReport
+    from feedmill.curation.embed import EmbedReport
     from feedmill.curation.extract.extract import ExtractReport
     from feedmill.curation.mix.report import MixReport
     from feedmill.curation.near.options import NearReport
@@ -91,6 +96,7 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.cells import CellsReport
     from feedmill.mixture.verbs.compare import CompareReport
     from feedmill.mixture.verbs.fit import FitReport
     from feedmill.mixture.verbs.propose import ProposeReport

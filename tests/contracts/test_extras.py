@@ -83,6 +83,7 @@ CASES: list[tuple[str, str]] = [
     ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
     ("plan recipe.yaml", ""),
     ("plan recipe.yaml --samples 8 --plot-to plan.png", "media"),
+    ("mixture cells docs.jsonl --by id", ""),
     ("mixture propose blend.yaml -o swarm", ""),
     ("mixture compare blend.yaml blend.yaml --samples 9", ""),
     ("mixture fit swarm losses.csv -o best.yaml", "lab"),

@@ -76,6 +76,7 @@ GOOD: dict[str, list[str]] = {
     ],
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
+    "cells": ["mixture cells books.pbin --by '{column: tokens, quantiles: 3}'", "mixture cells docs.jsonl --by id"],
     "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
     "fit": ["mixture fit runs losses.csv -o best.yaml", "mixture fit runs losses.csv -o b.yaml --on-error skip"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
@@ -196,6 +197,12 @@ BAD: dict[str, list[str]] = {
         "filter typo.yaml",
         "filter nothing.yaml",
     ],
+    "cells": [
+        "mixture cells nowhere.jsonl --by id",
+        "mixture cells docs.jsonl",
+        "mixture cells docs.jsonl --by nothing",
+        "mixture cells books.pbin --by topic",
+    ],
     "propose": [
         "mixture propose nowhere.yaml -o swarm",
         "mixture propose pipeline.yaml -o swarm",
@@ -300,6 +307,7 @@ def data(root: Path) -> None:
     (root / "flat.bin").write_bytes(np.asarray([5, 6, 0, 7, 0], "<u2").tobytes())
     shutil.copytree(GOLDEN / "nanosets/tok1k", root / "tokenizer")
     archive(root / "crawl/a.warc.gz", pages(3))
+    propose(root / "blend.yaml", root / "runs", count=9)
 
 
 def documents(root: Path) -> None:
@@ -322,7 +330,6 @@ def documents(root: Path) -> None:
     (root / "nothing.yaml").write_text(stream % '"$.nothing"')
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
     (root / "blend.yaml").write_text("{unit: tokens, blend: [{path: books.pbin}, {path: news.pbin}]}")
-    propose(root / "blend.yaml", root / "runs", count=9)
     (root / "losses.csv").write_text("run,loss\n" + "".join(f"run-00{n},{3 + n % 4}\n" for n in range(1, 10)))
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "broken.yaml").write_text(f"steps: [{step.replace('web/', 'notext/', 1)}]")

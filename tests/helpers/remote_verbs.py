@@ -118,6 +118,7 @@ _DOCUMENTS = {
     "run": Verb("run {out}/pipeline.yaml", ("x.jsonl",), {"{out}/pipeline.yaml": _PIPELINE}),
 }
 _TOKENS = {
+    "cells": Verb("mixture cells {out}/x.jsonl --by id", ("x.jsonl",)),
     "tokenize": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to pbin,megatron,ds,dolma"),
     "tokenize vla": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to vla-text --seq-len 32"),
     "tokenize numbered": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to ds --max-file-size {size}"),

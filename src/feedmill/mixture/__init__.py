@@ -1,4 +1,4 @@
-"""Find weights of a mixture by experiment: propose mixtures, fit the losses of their runs, compare recipes.
+"""Find weights of a mixture by experiment: cells of documents, mixtures to try, fits of their losses, comparisons.
 
 A recipe -> `verbs/propose.py` -> a swarm, which is a folder of recipes -> training runs -> a table of losses ->
 `verbs/fit.py` -> a recipe with the best weights found.
@@ -9,6 +9,11 @@ A recipe -> `verbs/propose.py` -> a swarm, which is a folder of recipes -> train
 - `swarm.py`: the folder of a swarm: its recipes, the table of weights, and the facts about it.
 - `losses.py`: tables of losses by run. `models.py`: what is fitted to them, held-out errors and intervals;
   `optimum.py`: the best mixture.
+
+Documents -> `verbs/cells.py` -> sidecars that say which cell each document is in; a recipe blends cells like sources.
+
+- `columns.py`: where a column of documents is: in the index, a field, an attribute, through lineage.
+- `columnfiles.py`: reads the columns of a file once, and keeps them. `coding.py`: from values to cells.
 """
 
 from __future__ import annotations
@@ -18,13 +23,15 @@ from typing import TYPE_CHECKING
 from feedmill.provided import lazily
 
 HOMES = {
+    "cells": "mixture.verbs.cells",
     "compare": "mixture.verbs.compare",
     "fit": "mixture.verbs.fit",
     "propose": "mixture.verbs.propose",
 }
-__all__ = ["compare", "fit", "propose"]
+__all__ = ["cells", "compare", "fit", "propose"]
 
 if TYPE_CHECKING:
+    from feedmill.mixture.verbs.cells import cells
     from feedmill.mixture.verbs.compare import compare
     from feedmill.mixture.verbs.fit import fit
     from feedmill.mixture.verbs.propose import propose

@@ -57,7 +57,7 @@ class Limits:
         target = options.target
         if target is None and base.unit == "samples":
             target = model.samples
-        own = [member.max_repeats for member in model.blend or []]
+        own = base.max_repeats
         if options.max_repeats is not None:
             if options.max_repeats <= 0:
                 raise ConfigError(

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Options, Path, Paths
+from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Options, Path, Paths, Processes, WithProgress
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
 Around = Literal["natural", "recipe"]
 Model = Literal["best", "law", "trees"]
+
+
+def columns_of(given: str | Sequence[Any]) -> list[Any]:
+    """Return columns: names divided by commas, or mappings as YAML in braces."""
+    found: list[Any] = []
+    for item in [given] if isinstance(given, str) else given:
+        if not isinstance(item, str):
+            found.append(item)
+        elif item.lstrip().startswith("{"):
+            from feedmill.formats.yamls import read_settings
+
+            found.append(read_settings(item, "--by"))
+        else:
+            found += [name for each in item.split(",") if (name := each.strip())]
+    return found
+
+
+def conditions_of(given: str) -> Any:
+    """Return conditions written as YAML, with or without braces."""
+    from feedmill.formats.yamls import read_settings
+
+    return read_settings(given if given.lstrip().startswith("{") else f"{{{given}}}", "--where")
 
 
 class Limits(Options, kw_only=True):
@@ -105,3 +127,40 @@ class Compare(Options):
     max_repeats: Annotated[
         float | None, Opt("R", "Name sources that are repeated more often; default: the recipes' own max_repeats.")
     ] = None
+
+
+class Cells(Processes, DryRunnable, WithProgress):
+    """Find the cell of each document: by attributes, fields or index columns, once, for recipes that blend by cells.
+
+    A cell has the documents with equal values of all columns. Run it again after a change: columns that did not change
+    are not read again.
+    """
+
+    path: Annotated[Path, Arg("RECIPE|DATASET", "A recipe with 'cells' or 'where', or a dataset; a path or a URL.")]
+    _: KW_ONLY
+    by: Annotated[
+        Sequence[str | Mapping[str, Any]],
+        Opt(
+            "COLUMN,...",
+            "Columns of a dataset's cells, or '{column: NAME, quantiles: 10}'; repeatable.",
+            more="Keys of a mapping: column, edges or quantiles, and missing: the value of documents without one."
+            " 'max(NAME)' and first, min, mean, sum, count are for attributes with several spans.",
+            text=list[str],
+            parse=columns_of,
+        ),
+    ] = ()
+    where: Annotated[
+        Mapping[str, Any] | None,
+        Opt(
+            "COLUMN: VALUE",
+            "Only documents with these values: 'lang: [en, de], score: {min: 0.5}'.",
+            more="Column -> a value, a list, or a mapping of min, max and not.",
+            text=str,
+            parse=conditions_of,
+        ),
+    ] = None
+    split: Annotated[str | None, Opt("NAME", "Split of the dataset.")] = None
+    require_values: Annotated[
+        bool, Flag("Documents without a value are an error; by default, they are in no cell.")
+    ] = False
+    overwrite: Annotated[bool, Flag("Read and write again what is up to date, too.")] = False

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.tree import leaves_of, render, tree_of, unique_names
+from feedmill.samples.cells import Bases
 
 if TYPE_CHECKING:
     import feedmill
@@ -72,16 +73,12 @@ class Plan(Showable):
 
     reads_apart: ClassVar[bool] = True
 
-    def __new__(cls, *given: Any, **_: Any) -> Self:
-        """Return a plan. Raises `TypeError` for data, of which `over` makes one."""
-        if cls is Plan and given and not isinstance(given[0], Node):
+    def __init__(self, node: Node, sources: Sequence[Dataset] = (), names: Sequence[str] = (), seed: int = 0) -> None:
+        if not isinstance(node, Node):
             raise TypeError(
-                f"a plan is not made of a {type(given[0]).__name__} in this way. Use fm.Plan.over(dataset), or"
+                f"a plan is not made of a {type(node).__name__} in this way. Use fm.Plan.over(dataset), or"
                 " fm.Recipe.load(path).plan()."
             )
-        return super().__new__(cls)
-
-    def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
             raise ConfigError(
                 f"the plan has {len(node.leaves)} leaves, {len(sources)} sources and {len(set(names))} different names",
@@ -117,6 +114,11 @@ class Plan(Showable):
     def length(self) -> int | None:
         """The number of positions, or None if the plan never ends."""
         return self._length
+
+    @cached_property
+    def bases(self) -> Bases:
+        """The datasets that are read for the sources: cells of one dataset are read together."""
+        return Bases(self.sources)
 
     @classmethod
     @suggesting(
@@ -221,11 +223,11 @@ class Plan(Showable):
             positions: int64[n].
             located: the result of `locate_to_read` or `locate_ahead` for them, if known.
         """
-        located = self._located(positions, located)
+        located = self.bases.read_from(self._located(positions, located))
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         for rows in _runs(order, located.source):
-            read_samples = self.sources[located.source[rows[0]]].read(located.index[rows])
+            read_samples = self.bases.datasets[located.source[rows[0]]].read(located.index[rows])
             for row, sample in zip(rows.tolist(), read_samples, strict=True):
                 samples[row] = sample
         return samples
@@ -238,7 +240,8 @@ class Plan(Showable):
 
         Return None if a dataset has no batch reader, or if the columns of several datasets do not match.
         """
-        return read_batch(self.sources, self._located(positions, located), want)
+        located = self.bases.read_from(self._located(positions, located))
+        return read_batch(self.bases.datasets, located, want)
 
     @property
     def is_remote(self) -> bool:
@@ -252,10 +255,10 @@ class Plan(Showable):
             positions: int64[n].
             located: as for `read`.
         """
-        located = self._located(positions, located)
+        located = self.bases.read_from(self._located(positions, located))
         ranges: list[Extents] = []
         for rows in _runs(np.argsort(located.source, kind="stable"), located.source):
-            source = self.sources[located.source[rows[0]]]
+            source = self.bases.datasets[located.source[rows[0]]]
             ranges += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
         return ranges
 

@@ -47,6 +47,8 @@ def moved(recipe: Parsed, folder: str) -> dict[str, Any]:
                 if "/" not in name:
                     inner.setdefault("name", name)
                 one(inner, member)
+        for stage in mix.get("stages") or ():
+            _weights(stage, move)
 
     def one(part: dict[str, Any], member: Any) -> None:
         for key in ("path", "recipe"):
@@ -59,6 +61,9 @@ def moved(recipe: Parsed, folder: str) -> dict[str, Any]:
             parts = part["join"].values() if isinstance(part["join"], dict) else part["join"]
             for side in parts:
                 side["path"] = move(side["path"])
+        if member.cells is not None:
+            one(part["cells"]["of"], member.cells.of)
+            _weights(part["cells"], move)
         if part.get("aux") is not None:
             part["aux"] = {name: _moved_aux(url, move) for name, url in part["aux"].items()}
         if part.get("tokenize") is not None:
@@ -110,6 +115,12 @@ def _if_there(options: dict[str, Any], key: str, base: str, move: Callable[[str]
     """Move a value that is a path only if something lies there."""
     if options.get(key) is not None and os.path.exists(join_url(base, options[key])):
         options[key] = move(options[key])
+
+
+def _weights(part: dict[str, Any], move: Callable[[str], str]) -> None:
+    """Move the file of weights."""
+    if isinstance(part.get("weights"), str):
+        part["weights"] = move(part["weights"])
 
 
 def _statistics(part: dict[str, Any], move: Callable[[str], str]) -> None:
