@@ -109,7 +109,9 @@ class Limits:
             bool[...].
         """
         inside = (weights >= self.low - _TOLERANCE) & (weights <= self.high + _TOLERANCE)
-        kept: npt.NDArray[np.bool_] = inside.all((-2, -1)) & (self.drawn(weights) <= self.caps + _TOLERANCE).all(-1)
+        kept: npt.NDArray[np.bool_] = np.asarray(
+            inside.all((-2, -1)) & (self.drawn(weights) <= self.caps + _TOLERANCE).all(-1)
+        )
         return kept
 
     def clipped(self, weights: Floats) -> Floats:

@@ -68,7 +68,7 @@ def _fit(folder: str, name: str) -> dict[str, Any] | None:
         return None
     try:
         number = float
-        kept = {
+        kept: dict[str, Any] = {
             "swarm": join_url(folder, str(report["swarm"])),
             "losses": str(report["losses"]),
             "metrics": {str(key): number(value) for key, value in report["metrics"].items()},

@@ -188,7 +188,8 @@ def _fitted(
     x, y = features(limits, mixtures), losses.values
     seed, weights, mean = options.seed, losses.weights, losses.mean
     needed = law_parameters(*mixtures.shape[1:]) + 2
-    models, skipped = {}, {}
+    models: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
     for name in ("law", "trees"):
         if name == "law" and len(x) < needed:
             skipped[name] = f"it needs {needed} runs"
