@@ -226,6 +226,8 @@ DESCRIBED_IN = {
     ("tokens", "lengths"): "media.md",
     ("mixture", "cells"): "mixtures.md",
     ("mixture", "propose"): "mixtures.md",
+    ("mixture", "fit"): "mixtures.md",
+    ("mixture", "compare"): "mixtures.md",
     **{("compat", "modalities", "data", name): "migration/modalities.md" for name in MODALITIES},
     ("edit", "prepare-media"): "media.md",
     ("compat", "energon", "prepare"): "internals/energon.md",

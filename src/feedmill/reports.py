@@ -10,11 +10,13 @@ HOMES = {
     "BenchReport": "loading.bench",
     "CacheReport": "loading.caching",
     "CheckReport": "indexing.report",
+    "CompareReport": "mixture.verbs.compare",
     "ConvertReport": "converting.engine",
     "DecontaminateReport": "curation.decontaminate.job",
     "DedupeReport": "curation.dedupe.job",
     "EmbedReport": "curation.embed",
     "ExtractReport": "curation.extract.extract",
+    "FitReport": "mixture.verbs.fit",
     "ForgetReport": "tracing.forget",
     "ImportReport": "importing.report",
     "IndexReport": "tokens.verbs.index",
@@ -45,11 +47,13 @@ __all__ = [
     "CacheReport",
     "CellsReport",
     "CheckReport",
+    "CompareReport",
     "ConvertReport",
     "DecontaminateReport",
     "DedupeReport",
     "EmbedReport",
     "ExtractReport",
+    "FitReport",
     "ForgetReport",
     "ImportReport",
     "IndexReport",
@@ -93,6 +97,8 @@ if TYPE_CHECKING:
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
     from feedmill.mixture.verbs.cells import CellsReport
+    from feedmill.mixture.verbs.compare import CompareReport
+    from feedmill.mixture.verbs.fit import FitReport
     from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport

@@ -22,7 +22,7 @@ from helpers.faces import face_of
 
 READING = {
     *("show", "serve", "check", "stat", "mount", "decode", "numbers", "plan", "trace", "forget", "bench"),
-    *("demo", "cache", "lengths"),
+    *("demo", "cache", "lengths", "compare"),
 }
 """Verbs whose result is what they show, or one file that the user names; `cache` copies, and its `clear` asks; what
 `lengths` writes is in the cache folder."""

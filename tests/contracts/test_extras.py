@@ -85,6 +85,8 @@ CASES: list[tuple[str, str]] = [
     ("plan recipe.yaml --samples 8 --plot-to plan.png", "media"),
     ("mixture cells docs.jsonl --by id", ""),
     ("mixture propose blend.yaml -o swarm", ""),
+    ("mixture compare blend.yaml blend.yaml --samples 9", ""),
+    ("mixture fit swarm losses.csv -o best.yaml", "lab"),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
     ("documents forget d1 docs.jsonl mixed", ""),
     ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
@@ -168,6 +170,8 @@ def data(root: Path) -> None:
     (root / "mnt").mkdir()
     (root / "recipe.yaml").write_text("seed: 7\nblend:\n  - {path: lines.jsonl, weight: 1}\n")
     (root / "blend.yaml").write_text("blend: [{path: books.pbin}, {path: news.pbin}]")
+    rows = "".join(f"run-{number:03},{3 + number % 7}\n" for number in range(1, 65))
+    (root / "losses.csv").write_text(f"run,loss\n{rows}")
     (root / "mix.yaml").write_text(_MIX)
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.indexing.prepare import prepare
+from feedmill.mixture.verbs.propose import propose
 from helpers.tars import write_tar
 from helpers.web_archives import archive, pages
 
@@ -77,6 +78,7 @@ GOOD: dict[str, list[str]] = {
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
     "cells": ["mixture cells books.pbin --by '{column: tokens, quantiles: 3}'", "mixture cells docs.jsonl --by id"],
     "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
+    "fit": ["mixture fit runs losses.csv -o best.yaml", "mixture fit runs losses.csv -o b.yaml --on-error skip"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
         "tokenize docs.jsonl -o tokens/docs -t tokenizer",
@@ -210,6 +212,14 @@ BAD: dict[str, list[str]] = {
         "mixture propose blend.yaml -o swarm --max-share x=0.6",
         "mixture propose blend.yaml -o swarm --concentration 9,1",
     ],
+    "fit": [
+        "mixture fit coco losses.csv -o best.yaml",
+        "mixture fit runs nowhere.csv -o best.yaml",
+        "mixture fit runs losses.csv -o lines.jsonl",
+        "mixture fit runs losses.csv -o blend.yaml",
+        "mixture fit runs losses.csv -o best.yaml --metric x",
+        "mixture fit runs table.csv -o best.yaml",
+    ],
     "run": ["run nowhere.yaml", "run broken.yaml"],
     "tokenize": [
         "tokenize nowhere -o t -t tokenizer",
@@ -297,6 +307,7 @@ def data(root: Path) -> None:
     (root / "flat.bin").write_bytes(np.asarray([5, 6, 0, 7, 0], "<u2").tobytes())
     shutil.copytree(GOLDEN / "nanosets/tok1k", root / "tokenizer")
     archive(root / "crawl/a.warc.gz", pages(3))
+    propose(root / "blend.yaml", root / "runs", count=9)
 
 
 def documents(root: Path) -> None:
@@ -319,6 +330,7 @@ def documents(root: Path) -> None:
     (root / "nothing.yaml").write_text(stream % '"$.nothing"')
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
     (root / "blend.yaml").write_text("{unit: tokens, blend: [{path: books.pbin}, {path: news.pbin}]}")
+    (root / "losses.csv").write_text("run,loss\n" + "".join(f"run-00{n},{3 + n % 4}\n" for n in range(1, 10)))
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "broken.yaml").write_text(f"steps: [{step.replace('web/', 'notext/', 1)}]")
     after = "{verb: filter, inputs: [web], outputs: [kept], options: {inputs: mix.yaml}}"

@@ -230,6 +230,8 @@ ELSEWHERE: dict[str, str] = {
     "cache": "fills the cache of this machine",
     "tokens lengths": "fills the cache of this machine",
     "mixture propose": "writes recipes whose paths depend on the folder",
+    "mixture fit": "writes a recipe whose paths depend on the folder",
+    "mixture compare": "only reads",
     "edit delete": "is refused in an object store",
     "compat energon checkpoint info": "only reads",
     "compat energon checkpoint redist": "writes files of torch.save to a folder of this machine",

@@ -197,3 +197,31 @@ def test_the_command_line_shows_the_sources(tmp_path: Path) -> None:
     assert "drawn again" in done.output and "wiki" in done.output
     data = json.loads(CliRunner().invoke(app, [*words, "--max-repeats", "2", "--seed", "5", "--json"]).output)
     assert data["runs"] == 4 and data["written"] == 0 and data["sources"][3]["most_share"] == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_cells_are_sources(tmp_path: Path, staged: bool) -> None:
+    """By their names, with weights in the recipes of the runs, and limits on each cell."""
+    topics = ["web"] * 60 + ["code"] * 30 + ["math"] * 10
+    lines = [json.dumps({"id": f"d{n}", "text": "x", "topic": topic}) for n, topic in enumerate(topics)]
+    (tmp_path / "docs.jsonl").write_text("\n".join(lines) + "\n")
+    recipe = tmp_path / "recipe.yaml"
+    data: dict[str, Any] = {"blend": {"cells": {"of": "docs.jsonl", "by": ["topic"]}, "max_repeats": 3}}
+    if staged:
+        weights = {"topic=web": 0.5, "topic=code": 0.3, "topic=math": 0.2}
+        data["stages"] = [{"samples": 60, "weights": weights}, {"weights": weights}]
+    recipe.write_text(yaml.safe_dump(data))
+    fm.mixture.cells(recipe, progress=False)
+    report = fm.mixture.propose(recipe, tmp_path / "deep/swarm", count=6, target=100, around="recipe")
+    swarm = read_swarm(tmp_path / "deep/swarm")
+    assert {one["name"]: one["at_hand"] for one in report.sources} == {
+        "docs[topic=code]": 30,
+        "docs[topic=math]": 10,
+        "docs[topic=web]": 60,
+    }
+    assert all(one["most_repeats"] <= 3 for one in report.sources)
+    for run, weights in zip(swarm.runs, swarm.weights, strict=True):
+        plan = fm.Recipe.load(swarm.path(run)).plan()
+        parts = np.array([0.6, 0.4]) if staged else np.ones(1)
+        assert plan.names == list(swarm.names)
+        assert np.abs(np.array(plan.drawn(100)) - 100 * parts @ weights).max() <= 2

@@ -286,6 +286,21 @@ GROUPS: dict[str, Group] = {
                 "mixture propose recipe.yaml -o swarm -n 64 --target 200B",
                 "mixtures.md",
                 "output count target max-repeats concentration dry-run",
+                "mixture compare {output} --tokens 1M",
+            ),
+            **_verb(
+                "fit",
+                "Fit the losses of a swarm's runs; write the best mixture found.",
+                "mixture fit swarm losses.csv -o best.yaml",
+                "mixtures.md",
+                "output metric exclude on-error max-repeats dry-run",
+                "serve {output}",
+            ),
+            **_verb(
+                "compare",
+                "Show recipes side by side: shares, repeats, distances.",
+                "mixture compare a.yaml b.yaml --tokens 200B",
+                "mixtures.md",
             ),
         },
     ),
@@ -396,7 +411,7 @@ ELSEWHERE = {
     "sources are mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'; rules that keep"
     " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "interleave", "weights"),
     "your own program trains, with the batches of fm.Loader, see docs/training.md. Check its data with 'feedmill plan"
-    " recipe.yaml'": ("train", "fit", "finetune", "pretrain", "sft"),
+    " recipe.yaml'": ("train", "finetune", "pretrain", "sft"),
 }
 """What to do instead -> words for what no verb does by itself."""
 

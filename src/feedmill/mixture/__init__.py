@@ -7,6 +7,8 @@ A recipe -> `verbs/propose.py` -> a swarm, which is a folder of recipes -> train
 - `base.py`: the recipe whose weights vary: its sources, what is at hand of each, its stages.
 - `limits.py`: which weights are allowed: minimum and maximum shares, repeats at the size of the target run.
 - `swarm.py`: the folder of a swarm: its recipes, the table of weights, and the facts about it.
+- `losses.py`: tables of losses by run. `models.py`: what is fitted to them, held-out errors and intervals;
+  `optimum.py`: the best mixture.
 
 Documents -> `verbs/cells.py` -> sidecars that say which cell each document is in; a recipe blends cells like sources.
 
@@ -22,12 +24,16 @@ from feedmill.provided import lazily
 
 HOMES = {
     "cells": "mixture.verbs.cells",
+    "compare": "mixture.verbs.compare",
+    "fit": "mixture.verbs.fit",
     "propose": "mixture.verbs.propose",
 }
-__all__ = ["cells", "propose"]
+__all__ = ["cells", "compare", "fit", "propose"]
 
 if TYPE_CHECKING:
     from feedmill.mixture.verbs.cells import cells
+    from feedmill.mixture.verbs.compare import compare
+    from feedmill.mixture.verbs.fit import fit
     from feedmill.mixture.verbs.propose import propose
 else:
     __getattr__, __dir__ = lazily("mixture", HOMES)

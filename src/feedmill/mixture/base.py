@@ -1,7 +1,8 @@
 """The recipe whose weights vary: its sources, what is at hand of each, its stages, and the same with other weights.
 
-Sources are the members of its outermost blend. A member that is a mixture itself keeps its own weights, and counts as
-one source. Weights, sizes and the length of a run count what the recipe's `unit` says.
+Sources are the members of its outermost blend, or the cells of a blend of cells. A member that is a mixture itself
+keeps its own weights, and counts as one source. Weights, sizes and the length of a run count what the
+recipe's `unit` says.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.cells import weights_of
 from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.writing import moved
@@ -48,7 +47,8 @@ class BaseRecipe:
             FeedmillError: as `Recipe.load` and `Recipe.plan` do.
         """
         recipe = Recipe.load(path)
-        if recipe.model.blend is None or len(recipe.model.blend) < 2:
+        blend = recipe.model.blend or []
+        if len(blend) < 2 and not any(member.cells for member in blend):
             raise ConfigError(
                 "the recipe has no weights to vary: expected a 'blend' of at least 2 sources at its top",
                 file=recipe.file,
@@ -63,7 +63,15 @@ class BaseRecipe:
                 fix="Remove 'order' from the recipe.",
             )
         # The weights of the file may repeat a source more often than it allows: others are proposed.
-        return cls(recipe, recipe.restated({"samples": None, "pack": None, "skip": None, "targets": None}).plan())
+        base = cls(recipe, recipe.restated({"samples": None, "pack": None, "skip": None, "targets": None}).plan())
+        if len(base.plan.names) < 2:
+            raise ConfigError(
+                f"all documents are in the cell {base.plan.names[0]}: there are no weights to vary",
+                file=recipe.file,
+                kind="bad-recipe",
+                fix="Choose other columns for the cells.",
+            )
+        return base
 
     @property
     def file(self) -> str:
@@ -78,7 +86,22 @@ class BaseRecipe:
     @cached_property
     def names(self) -> list[str]:
         """The sources."""
-        return names_of(self.recipe.model.blend or [])
+        if self.cells is None:
+            return names_of(self.recipe.model.blend or [])
+        return [self.plan.names[child.leaves[0]] for child in self._blend.children]
+
+    @property
+    def cells(self) -> Any:
+        """The member whose cells are the sources; None for other blends."""
+        blend = self.recipe.model.blend or []
+        return blend[0] if len(blend) == 1 else None
+
+    @property
+    def max_repeats(self) -> list[int | None]:
+        """The recipe's own limit on repeats of each source."""
+        if self.cells is not None:
+            return [self.cells.max_repeats] * len(self.names)
+        return [member.max_repeats for member in self.recipe.model.blend or []]
 
     @cached_property
     def _blend(self) -> Any:
@@ -96,18 +119,23 @@ class BaseRecipe:
     @property
     def natural(self) -> Floats:
         """Share of each source in what is at hand, float64[sources]."""
-        return self.at_hand / self.at_hand.sum()
+        shares: Floats = self.at_hand / self.at_hand.sum()
+        return shares
 
     @cached_property
     def weights(self) -> Floats:
         """The recipe's own weights as shares, float64[stages, sources]."""
-        model = self.recipe.model
-        if model.stages is None:
-            rows: list[list[Any]] = [[1 if one.weight is None else one.weight for one in model.blend or []]]
+        shares = self._blend.shares(1) if self.recipe.model.stages is None else None
+        if shares is not None:
+            rows = [shares[0]]
         else:
-            found = [weights_of(stage.weights, self.recipe.base) for stage in model.stages]
-            rows = [[weights.get(name, 0) for name in self.names] for weights in found]
-        return np.array([[float(share) for share in normalize(row)] for row in rows])
+            stages = self.plan.report(0).stages[: len(self.recipe.model.stages or [])]
+            rows = [[end for _, end in stage.ramp] if stage.ramp else stage.asked for stage in stages]
+        totals = Tokens(self.plan.sources, "samples")
+        samples = np.array([float(totals.at_hand(child)) for child in self._blend.children])
+        weights = np.array([[float(share) for share in row] for row in rows]) * self.at_hand / samples
+        own: Floats = weights / weights.sum(axis=1, keepdims=True)
+        return own
 
     @property
     def ramps(self) -> list[bool]:
@@ -154,25 +182,6 @@ class BaseRecipe:
         lengths[-1] = target - sum(lengths[:-1])
         return np.array(lengths) / target
 
-    def mean_weights(self, weights: Floats) -> Floats:
-        """Return the mean weights over each stage, float64[..., stages, sources]: of a ramp those of its middle."""
-        mean = weights.copy()
-        for stage, ramp in enumerate(self.ramps):
-            if ramp:
-                mean[..., stage, :] = (weights[..., stage - 1, :] + weights[..., stage, :]) / 2
-        return mean
-
-    def repeats(self, weights: Floats, target: int) -> Floats:
-        """Return how often a run of `target` units repeats each source, float64[..., sources].
-
-        Args:
-            weights: float64[..., stages, sources], shares that add up to 1.
-            target: units of the run.
-        """
-        drawn = np.einsum("s,...sd->...d", self.parts(target), self.mean_weights(weights))
-        repeats: Floats = drawn * target / self.at_hand
-        return repeats
-
     def reweighted(self, weights: Sequence[Sequence[Any]], folder: str) -> dict[str, Any]:
         """Return the recipe with other weights, as the plain data of a file in a folder.
 
@@ -181,6 +190,10 @@ class BaseRecipe:
             folder: folder or URL of the file.
         """
         data = moved(self.recipe, folder)
+        if data.get("stages") is None and self.cells is not None:
+            labels = [name[name.index("[") + 1 : -1] for name in self.names]
+            data["blend"][0]["cells"]["weights"] = dict(zip(labels, weights[0], strict=True))
+            return data
         if data.get("stages") is None:
             for member, weight in zip(data["blend"], weights[0], strict=True):
                 member["weight"] = weight

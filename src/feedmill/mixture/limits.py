@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, suggestion
 from feedmill.mixture.base import BaseRecipe, Floats
@@ -16,6 +17,7 @@ from feedmill.mixture.options import Limits as LimitOptions
 from feedmill.planning.mixing.blend import exact_weight
 
 _TOLERANCE = 1e-9
+_COARSE, _FINE, _SMALL = 10_000, 10_000_000, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Limits:
         target = options.target
         if target is None and base.unit == "samples":
             target = model.samples
-        own = [member.max_repeats for member in model.blend or []]
+        own = base.max_repeats
         if options.max_repeats is not None:
             if options.max_repeats <= 0:
                 raise ConfigError(
@@ -84,45 +86,82 @@ class Limits:
         bound: Floats = np.minimum(self.high, self.caps)
         return bound
 
-    def keep(self, weights: Floats) -> bool:
-        """Return whether weights keep all limits: shares in each stage, and repeats over the whole run.
-
-        Args:
-            weights: float64[stages, sources].
-        """
-        if (weights < self.low - _TOLERANCE).any() or (weights > self.high + _TOLERANCE).any():
-            return False
-        return bool((self.drawn(weights) <= self.caps + _TOLERANCE).all())
-
-    def drawn(self, weights: Floats) -> Floats:
-        """Return the share of each source in the whole run, float64[sources]; a ramp counts with its mean weights."""
+    def mean(self, weights: Floats) -> Floats:
+        """Return the mean weights over each stage, float64[..., stages, sources]: of a ramp those of its middle."""
         mean = weights.copy()
         for stage, ramp in enumerate(self.ramps):
             if ramp:
-                mean[stage] = (weights[stage - 1] + weights[stage]) / 2
-        drawn: Floats = self.parts @ mean
+                mean[..., stage, :] = (weights[..., stage - 1, :] + weights[..., stage, :]) / 2
+        return mean
+
+    def drawn(self, weights: Floats) -> Floats:
+        """Return the share of each source in the whole run, float64[..., sources]."""
+        drawn: Floats = np.einsum("s,...sd->...d", self.parts, self.mean(weights))
         return drawn
 
+    def keep(self, weights: Floats) -> npt.NDArray[np.bool_]:
+        """Return whether weights keep all limits: shares in each stage, and repeats over the whole run.
+
+        Args:
+            weights: float64[..., stages, sources].
+
+        Returns:
+            bool[...].
+        """
+        inside = (weights >= self.low - _TOLERANCE) & (weights <= self.high + _TOLERANCE)
+        kept: npt.NDArray[np.bool_] = np.asarray(
+            inside.all((-2, -1)) & (self.drawn(weights) <= self.caps + _TOLERANCE).all(-1)
+        )
+        return kept
+
     def clipped(self, weights: Floats) -> Floats:
-        """Return the weights of one stage within the limits: what is beyond a limit is set to it, others are scaled.
+        """Return the weights of stages within the limits: what is beyond a limit is set to it, others are scaled.
 
         The result is ``clip(t * weights, low, bound)`` with the number ``t`` for which it adds up to 1. If every stage
         is clipped, the run keeps the limits on repeats too.
 
         Args:
-            weights: float64[sources], not negative.
+            weights: float64[..., sources], not negative.
         """
         low, high = self.low, self.bound
         weights = weights + 1e-12  # a share of exactly 0 could not grow
-        begin, end = 0.0, 2.0 / weights.min()
-        for _ in range(200):
+        begin, end = np.zeros((*weights.shape[:-1], 1)), 2.0 / weights.min(-1, keepdims=True)
+        for _ in range(110):
             middle = (begin + end) / 2
-            if np.clip(middle * weights, low, high).sum() < 1:
-                begin = middle
-            else:
-                end = middle
+            less = np.clip(middle * weights, low, high).sum(-1, keepdims=True) < 1
+            begin, end = np.where(less, middle, begin), np.where(less, end, middle)
         result: Floats = np.clip(end * weights, low, high)
         return result
+
+    def grid(self, center: Floats) -> int:
+        """Return how many steps a share of 1 has: 10,000, or 10 million where sources have less than a thousandth.
+
+        Args:
+            center: float64[stages, sources].
+        """
+        bound = np.minimum(self.bound, 1)
+        coarse = center.min() >= _SMALL and np.floor(bound * _COARSE).sum() >= _COARSE + len(bound)
+        return _COARSE if coarse else _FINE
+
+    def in_steps(self, weights: Floats, grid: int, *, clipped: bool = False) -> npt.NDArray[np.int64]:
+        """Return the shares of one stage in steps that add up to the grid: rounded down, the rest to the largest rests.
+
+        Args:
+            weights: float64[sources], within the limits.
+            grid: steps of a share of 1.
+            clipped: keep the limits on repeats in this stage alone.
+        """
+        low = np.ceil(self.low * grid - 1e-6)
+        high = np.floor(np.minimum(self.bound if clipped else self.high, 1) * grid + 1e-6)
+        exact = weights * grid
+        steps = np.clip(np.floor(exact + 1e-6), low, high)
+        while missing := int(grid - steps.sum()):
+            room = np.flatnonzero(steps < high) if missing > 0 else np.flatnonzero(steps > low)
+            order = np.argsort(-(exact - steps)[room] * np.sign(missing), kind="stable")
+            if not len(room):
+                break
+            steps[room[order[: abs(missing)]]] += np.sign(missing)
+        return steps.astype(np.int64)
 
     def _check(self, base: BaseRecipe) -> None:
         bad = np.flatnonzero(self.low > self.bound)

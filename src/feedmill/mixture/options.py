@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Annotated, Any, Literal
 
-from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Options, Path, Processes, WithProgress
+from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Options, Path, Paths, Processes, WithProgress
+from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
 Around = Literal["natural", "recipe"]
+Model = Literal["best", "law", "trees"]
 
 
 def columns_of(given: str | Sequence[Any]) -> list[Any]:
@@ -89,6 +91,42 @@ class Propose(DryRunnable, Limits):
         float, Opt("T", "Power of the center's shares: 0.5 brings them nearer to equal ones.", min=0)
     ] = 1.0
     overwrite: Annotated[bool, Flag("Replace another swarm in the folder.")] = False
+
+
+class Fit(DryRunnable, Limits):
+    """Fit the losses of a swarm's runs, and propose the mixture with the lowest predicted loss.
+
+    Two models are fitted: a law, loss = c + exp(t . weights), and boosted trees. Held-out runs show their errors; the
+    model with the lower one proposes. The limits are those of the swarm, unless others are given.
+    """
+
+    swarm: Annotated[Path, Arg("SWARM", "Folder that 'mixture propose' wrote.")]
+    losses: Annotated[Path, Arg("LOSSES", "CSV with a row per run, or an export of Weights & Biases.")]
+    output: Annotated[Path, Opt("FILE", "Recipe to write (.yaml), with a report beside it (.json).", "-o")]
+    _: KW_ONLY
+    metric: Annotated[
+        Sequence[str],
+        Opt("COLUMN[=WEIGHT]", "Column of losses; of several, the weighted mean is minimized. Default: all."),
+    ] = ()
+    exclude: Annotated[Sequence[str], Opt("RUN", "Leave out a run; repeatable.", "--exclude")] = ()
+    model: Annotated[Model, Opt("best|law|trees", "Model that proposes; default: that with the lower error.")] = "best"
+    seed: Annotated[int, Opt("N", "Of the folds, the trees and the draws.", min=0)] = 0
+    on_error: Annotated[OnError, Opt(METAVAR, "Stop at runs that cannot be used, or leave them out and report it.")] = (
+        RAISE
+    )
+    overwrite: Annotated[bool, Flag("Replace existing files.")] = False
+
+
+class Compare(Options):
+    """Show recipes side by side: shares and repeats of each source, and how far the recipes are apart."""
+
+    recipes: Annotated[Paths, Arg("RECIPE...", "Recipes, or folders of swarms.")]
+    _: KW_ONLY
+    samples: Annotated[int | None, Opt("N", "Size in samples; default: that of each recipe.", min=1)] = None
+    tokens: Annotated[int | None, Opt("N", "Size in tokens; requires datasets with known lengths.", min=1)] = None
+    max_repeats: Annotated[
+        float | None, Opt("R", "Name sources that are repeated more often; default: the recipes' own max_repeats.")
+    ] = None
 
 
 class Cells(Processes, DryRunnable, WithProgress):

@@ -15,6 +15,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `episodes.py`: the episode of a robot's frame: players, frames, curves, what a window covers
 - `step.py`: view 2: what a step sees
 - `mixture.py`: view 3: the recipe's sources over the run
+- `experiment.py`: the swarm and the fit behind a recipe
 - `weights.py`: the weights in a recipe's tree, changes of them, and changed copies
 - `life.py`: view 4: a document from its raw line to the steps that see it
 - `filters.py`: view 5: limits on the scores of documents

@@ -15,6 +15,7 @@ from feedmill.planning.overview import plan as overview
 from feedmill.planning.plan import Plan
 from feedmill.web.charts import path, ticks
 from feedmill.web.compare import diff_lines, plans_differ_at
+from feedmill.web.experiment import experiment
 from feedmill.web.library import OpenItem
 from feedmill.web.parts import next_step
 from feedmill.web.state import State
@@ -49,6 +50,7 @@ def mixture(thing: OpenItem, state: State) -> dict[str, Any]:
         "edit": edit,
         "copy_name": proposed_name(thing.path) if edit else None,
         "saved": _saved(thing, state),
+        "experiment": experiment(thing.path, slots(thing.plan.names)),
     }
 
 

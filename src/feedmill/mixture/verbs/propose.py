@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
@@ -28,7 +27,6 @@ from feedmill.planning.recipes.writing import text_of
 from feedmill.storage import open_store
 
 _TRIES = 100
-_COARSE, _FINE, _SMALL = 10_000, 10_000_000, 1e-3
 
 
 @dataclass
@@ -136,7 +134,7 @@ def _center(base: BaseRecipe, limits: Limits, options: Propose) -> Floats:
     shares /= shares.sum(axis=1, keepdims=True)
     # A source whose weight is 0 in the recipe stays rare, but it is drawn: else nothing is learned about it.
     shares = np.maximum(shares, 1e-3 / shares.shape[1])
-    center: Floats = np.array([limits.clipped(row / row.sum()) for row in shares])
+    center: Floats = limits.clipped(shares / shares.sum(axis=1, keepdims=True))
     return center
 
 
@@ -144,16 +142,14 @@ class _Draws:
     """Mixtures by number, as whole numbers of grid steps.
 
     Attributes:
-        grid: steps that a share of 1 has: 10,000, or 10 million where sources have less than a thousandth.
+        grid: steps of a share of 1, see `Limits.grid`.
         redrawn, clipped: see `ProposeReport`.
     """
 
     def __init__(self, limits: Limits, center: Floats, concentrations: tuple[float, float], seed: int) -> None:
         self.limits, self.center, self.seed = limits, center, seed
         self.logs = np.log(concentrations)
-        bound = np.minimum(limits.bound, 1)
-        coarse = center.min() >= _SMALL and np.floor(bound * _COARSE).sum() >= _COARSE + len(bound)
-        self.grid = _COARSE if coarse else _FINE
+        self.grid = limits.grid(center)
         self.seen: set[bytes] = set()
         self.redrawn = self.clipped = 0
 
@@ -168,9 +164,9 @@ class _Draws:
             for _ in range(_TRIES):
                 weights = self._drawn(generator)
                 if clip:
-                    weights = np.array([self.limits.clipped(row) for row in weights])
+                    weights = self.limits.clipped(weights)
                 if self.limits.keep(weights):
-                    steps = np.array([self._rounded(row, clip=clip) for row in weights])
+                    steps = np.array([self.limits.in_steps(row, self.grid, clipped=clip) for row in weights])
                     if steps.tobytes() not in self.seen and self.limits.keep(steps / self.grid):
                         self.seen.add(steps.tobytes())
                         self.clipped += clip
@@ -188,21 +184,6 @@ class _Draws:
         """Return one draw, float64[stages, sources]: the stages are independent, with one concentration."""
         strength = math.exp(generator.uniform(*self.logs)) if self.logs[0] < self.logs[1] else math.exp(self.logs[0])
         return np.array([generator.dirichlet(np.maximum(strength * row, 1e-6)) for row in self.center])
-
-    def _rounded(self, weights: Floats, *, clip: bool) -> npt.NDArray[np.int64]:
-        """Return shares in steps that add up to the grid: rounded down, the rest to the largest remainders."""
-        low = np.ceil(self.limits.low * self.grid - 1e-6)
-        high = np.floor(np.minimum(self.limits.bound if clip else self.limits.high, 1) * self.grid + 1e-6)
-        exact = weights * self.grid
-        steps = np.clip(np.floor(exact), low, high)
-        for _ in range(len(steps) + 1):
-            missing = int(self.grid - steps.sum())
-            if not missing:
-                break
-            room = np.flatnonzero(steps < high) if missing > 0 else np.flatnonzero(steps > low)
-            order = room[np.argsort(-(exact - steps)[room] * np.sign(missing), kind="stable")][: abs(missing)]
-            steps[order] += np.sign(missing)
-        return steps.astype(np.int64)
 
 
 def _files(
@@ -274,7 +255,7 @@ def _from(folder: str, file: str) -> str:
 def _report(
     base: BaseRecipe, limits: Limits, center: Floats, weights: Floats, draws: _Draws, folder: str
 ) -> ProposeReport:
-    drawn = np.array([limits.drawn(each) for each in weights])
+    drawn = limits.drawn(weights)
     repeats = None if limits.target is None else (drawn * limits.target / base.at_hand).max(axis=0)
     sources = [
         {

@@ -1,0 +1,271 @@
+"""Two models of the loss of a mixture, their held-out errors, and how far off the loss of the best mixture may be.
+
+- `Law`: ``loss = c + exp(t . w)``, the data mixing law (Ye et al. 2024, arXiv:2403.16952) that Olmix fits too; the
+  weights of all stages are in ``w``. It is fitted by the Levenberg-Marquardt method of SciPy.
+- trees: gradient-boosted regression trees of scikit-learn, as RegMix uses those of LightGBM (Liu et al. 2024,
+  arXiv:2407.01492).
+
+Both are estimators of scikit-learn, whose cross-validation gives the held-out errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import MissingExtra
+from feedmill.mixture.base import Floats
+
+try:
+    from scipy.optimize import least_squares
+    from scipy.stats import bootstrap, spearmanr
+    from sklearn.base import BaseEstimator, RegressorMixin, clone
+    from sklearn.ensemble import GradientBoostingRegressor
+    from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict
+except ImportError as error:
+    raise MissingExtra(f"fitting losses needs {error.name}", extra="lab") from None
+
+LEVEL = 0.95
+"""Level of all intervals."""
+_ALONE, _FOLDS = 20, 10  # runs up to which each is held out alone; folds for more
+_STARTS = (0.1, 1.0, 10.0)
+_RIDGE = 1e-4
+_RESAMPLES = 2000
+_REFITS = {"law": 200, "trees": 80}
+
+
+class Law(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """``loss = c + exp(t . w)`` for each column of losses.
+
+    Attributes:
+        coef_: t, float64[losses, features].
+        floor_: c, float64[losses].
+    """
+
+    def __init__(self, start: Any = None) -> None:
+        self.start = start
+
+    def fit(self, x: Floats, y: Floats) -> Law:
+        """Fit the law.
+
+        Args:
+            x: float64[runs, features], weights.
+            y: float64[runs] or float64[runs, losses].
+        """
+        columns = y.reshape(len(y), -1)
+        starts = [None] * columns.shape[1] if self.start is None else self.start
+        fitted = [_fit_law(x, column, start) for column, start in zip(columns.T, starts, strict=True)]
+        self.floor_ = np.array([floor for floor, _ in fitted])
+        self.coef_ = np.array([coefficients for _, coefficients in fitted])
+        self.flat_ = y.ndim == 1
+        return self
+
+    def predict(self, x: Floats) -> Floats:
+        """Return the losses of mixtures, as `fit` takes them."""
+        values: Floats = self.floor_ + np.exp(np.minimum(x @ self.coef_.T, 700.0))
+        return values[:, 0] if self.flat_ else values
+
+
+def _fit_law(x: Floats, y: Floats, start: tuple[float, Floats] | None) -> tuple[float, Floats]:
+    """Return c and t for one column. The floor is below all losses: ``c = min(y) - range(y) * exp(u)``."""
+    low, span = float(y.min()), float(y.max() - y.min())
+    runs, features = x.shape
+    scale = span / max(np.sqrt(runs), 1)
+
+    def split(parameters: Floats) -> tuple[float, Floats, Floats]:
+        depth = span * np.exp(np.clip(parameters[0], -8.0, 6.0))
+        return low - depth, np.exp(np.minimum(x @ parameters[1:], 700.0)), parameters[1:]
+
+    center: Floats
+
+    def residuals(parameters: Floats) -> Floats:
+        floor, part, slopes = split(parameters)
+        kept = _RIDGE * scale * np.concatenate([[parameters[0]], slopes - center])
+        return np.concatenate([floor + part - y, kept])
+
+    def jacobian(parameters: Floats) -> Floats:
+        floor, part, _ = split(parameters)
+        inside = -8.0 < parameters[0] < 6.0
+        of_floor = np.full((runs, 1), (floor - low) if inside else 0.0)
+        top = np.hstack([of_floor, part[:, None] * x])
+        return np.vstack([top, _RIDGE * scale * np.eye(features + 1)])
+
+    best: Any = None
+    if start is None:
+        begins = []
+        for factor in _STARTS:
+            logs = np.log(y - low + factor * span)
+            slopes, *_ = np.linalg.lstsq(x, logs, rcond=1e-8)
+            begins.append(np.concatenate([[np.log(factor)], slopes]))
+    else:
+        floor, slopes = start
+        begins = [np.concatenate([[np.log(max(low - floor, 1e-3 * span) / span)], slopes])]
+    for begin in begins:
+        center = begin[1:]
+        with np.errstate(over="ignore"):
+            found = least_squares(residuals, begin, jacobian, method="lm", max_nfev=200)
+        if best is None or found.cost < best.cost:
+            best = found
+    floor, _, slopes = split(best.x)
+    return floor, slopes
+
+
+def trees(seed: int) -> Any:
+    """Return the estimator of gradient-boosted trees for one column of losses."""
+    return GradientBoostingRegressor(
+        n_estimators=100, learning_rate=0.08, max_depth=3, subsample=0.8, random_state=seed
+    )
+
+
+def law_parameters(stages: int, sources: int) -> int:
+    """Return how many numbers the law has for each column of losses; the weights of a stage add up to 1."""
+    return stages * (sources - 1) + 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A fitted model.
+
+    Attributes:
+        name: ``law`` or ``trees``.
+        model: the estimator; of the trees, one for the weighted mean of the losses.
+        weights: weight of each loss that it predicts, float64[losses].
+        held_out: float64[runs], the weighted mean loss of each run, predicted by a fit without it.
+        residuals: float64[runs, losses], losses less those predictions.
+        error: root mean square error of `held_out`.
+        interval: 95 % interval of `error` over the runs.
+        rank_correlation: Spearman's correlation of `held_out` and the losses.
+        explained: 1 - squared error / that of a constant, held out too.
+    """
+
+    name: str
+    model: Any
+    weights: Floats
+    held_out: Floats
+    residuals: Floats
+    error: float
+    interval: tuple[float, float]
+    rank_correlation: float
+    explained: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "held_out_error": self.error,
+            "interval": list(self.interval),
+            "rank_correlation": self.rank_correlation,
+            "explained": self.explained,
+        }
+
+
+def fitted(name: str, x: Floats, y: Floats, weights: Floats, seed: int) -> Fitted:
+    """Fit a model to losses, and hold out each run, or a tenth of more than 20, to see its error.
+
+    Args:
+        name: ``law`` or ``trees``.
+        x: float64[runs, features], weights of the mixtures.
+        y: float64[runs, losses].
+        weights: weight of each loss, float64[losses].
+        seed: of the folds and the trees.
+    """
+    estimator = Law() if name == "law" else trees(seed)
+    if name == "trees":
+        y, weights = (y @ weights)[:, None], np.ones(1)
+    target = y if name == "law" else y[:, 0]
+    folds = LeaveOneOut() if len(x) <= _ALONE else KFold(_FOLDS, shuffle=True, random_state=seed)
+    predicted = np.asarray(cross_val_predict(estimator, x, target, cv=folds)).reshape(y.shape)
+    constant = np.asarray([y[train].mean(axis=0) @ weights for train, _ in folds.split(x)])
+    sizes = [len(test) for _, test in folds.split(x)]
+    order = np.concatenate([test for _, test in folds.split(x)])
+    baseline = np.empty(len(x))
+    baseline[order] = np.repeat(constant, sizes)
+    residuals = y - predicted
+    errors = residuals @ weights
+    losses = y @ weights
+    return Fitted(
+        name,
+        clone(estimator).fit(x, target),
+        weights,
+        predicted @ weights,
+        residuals,
+        _rms(errors),
+        _interval(errors, seed),
+        _correlation(losses, predicted @ weights),
+        1 - float((errors**2).sum() / ((losses - baseline) ** 2).sum()),
+    )
+
+
+def _rms(errors: Floats, axis: int = -1) -> Any:
+    found = np.sqrt(np.mean(np.square(errors), axis=axis))
+    return float(found) if np.ndim(found) == 0 else found
+
+
+def _interval(errors: Floats, seed: int) -> tuple[float, float]:
+    found = bootstrap(
+        (errors,),
+        _rms,
+        confidence_level=LEVEL,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        vectorized=True,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def _correlation(a: Floats, b: Floats) -> float:
+    """Return Spearman's rank correlation; 0 if one of them is constant."""
+    return 0.0 if np.ptp(a) == 0 or np.ptp(b) == 0 else float(spearmanr(a, b).statistic)
+
+
+def interval_of_best(
+    found: Fitted, x: Floats, candidates: Floats, best: Floats, seed: int
+) -> tuple[float, float, float]:
+    """Return the predicted loss of the best mixture, and the interval in which the loss of a further run with it lies.
+
+    A bootstrap of the held-out residuals: losses are drawn as the prediction plus the residual of some run, the model
+    is fitted to them, and the best of the candidates is chosen again. How far its prediction is from what the first
+    model says, plus a residual, is one error of the whole procedure. So the interval covers the noise of a run, the
+    uncertainty of the fit, and that the lowest of many predictions is too low on average (Efron and Tibshirani 1993,
+    chapters 9 and 12). That the model has the right form is assumed.
+
+    Args:
+        found: the model.
+        x: float64[runs, features], the mixtures of the runs.
+        candidates: float64[n, features], mixtures within the limits.
+        best: float64[features], the best one.
+        seed: of the draws.
+    """
+    generator = np.random.default_rng([seed, 1])
+    residuals = found.residuals - found.residuals.mean(axis=0)
+    runs = len(x)
+    weights = found.weights
+    fit_of = np.asarray(found.model.predict(x)).reshape(residuals.shape)
+    near = np.vstack([best, candidates, (candidates[: len(candidates) // 2] + best) / 2])
+    truth = predict(found, near)
+    refits = _REFITS[found.name]
+    if found.name == "law":
+        model: Any = Law(start=list(zip(found.model.floor_, found.model.coef_, strict=True)))
+    else:
+        model = clone(found.model)
+    errors = np.empty(refits)
+    for number in range(refits):
+        drawn = fit_of + residuals[generator.integers(runs, size=runs)]
+        again = clone(model).fit(x, drawn if found.name == "law" else drawn[:, 0])
+        predicted = np.asarray(again.predict(near)).reshape(len(near), -1) @ weights
+        chosen = int(np.argmin(predicted))
+        errors[number] = truth[chosen] - predicted[chosen] + residuals[generator.integers(runs)] @ weights
+    # As the ranks of conformal intervals: with 200 errors, the 5th from each end.
+    tail = (1 - LEVEL) / 2
+    ranks = np.sort(errors)
+    low = ranks[max(int(np.floor(tail * (refits + 1))) - 1, 0)]
+    high = ranks[min(int(np.ceil((1 - tail) * (refits + 1))) - 1, refits - 1)]
+    return float(truth[0]), float(truth[0] + low), float(truth[0] + high)
+
+
+def predict(found: Fitted, x: Floats) -> Floats:
+    """Return the weighted mean loss of mixtures, float64[n], of float64[n, features]."""
+    values: Floats = np.asarray(found.model.predict(x)).reshape(len(x), -1) @ found.weights
+    return values

@@ -1,0 +1,308 @@
+"""Fit the losses of a swarm's runs, and write the mixture with the lowest predicted loss as a recipe."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from feedmill.errors import ConfigError, DataError
+from feedmill.jobs.dry_run import DryRun, JobReport, perform
+from feedmill.jobs.options import verb
+from feedmill.jobs.policy import on_error_policy, skips
+from feedmill.mixture.base import BaseRecipe, Floats
+from feedmill.mixture.limits import Limits
+from feedmill.mixture.losses import Losses, read_losses
+from feedmill.mixture.options import Fit
+from feedmill.mixture.swarm import Swarm, read_swarm
+from feedmill.planning.recipes.writing import text_of
+from feedmill.storage import open_store, split_url
+
+KIND, VERSION = "feedmill fit", 1
+_FEWEST = 8
+_POOL, _REDRAWN = 20_000, 2_000
+
+
+@dataclass
+class FitReport(JobReport):
+    """Report of `fit`, which is also the file beside the recipe.
+
+    Attributes:
+        path, report: the recipe, and the file with this report.
+        swarm, losses: the folder of the swarm, and the table of losses.
+        metrics: weight of each column of losses; they add up to 1.
+        unit, target: what weights count, and the size of the target run; None if unknown.
+        runs: number of runs that were fitted.
+        within: runs that were matched by a part of their names.
+        left_out: runs that were not used, by reason.
+        models: ``law`` and ``trees``: error of held-out runs (root mean square) with its 95 % interval, rank
+            correlation (Spearman), part of the variance explained; ``left_out``: why a model was not fitted.
+        chosen: the model that proposes.
+        predicted, interval: loss of the proposed mixture, and the interval in which that of a run with it lies in 95 of
+            100 cases, if the form of the model is right.
+        natural: predicted loss of the shares of what is at hand, if they keep the limits.
+        best_run: name and loss of the best run.
+        proposal: weights by stage and source.
+        sources: of each its name, ``at_hand``, ``share`` in the whole run, ``natural`` share, ``lowest`` and
+            ``highest`` share in the swarm, ``repeats`` in the target run and at most, ``max_repeats``.
+        law: coefficients of the law by column: ``c``, and ``t`` by stage and source.
+        points: of each run its name, loss, and what the models predict for it without it.
+        notes: what the user should know about the proposal.
+    """
+
+    path: str
+    report: str
+    swarm: str
+    losses: str
+    metrics: dict[str, float]
+    unit: str
+    target: int | None
+    runs: int
+    within: int
+    left_out: dict[str, Any]
+    models: dict[str, dict[str, Any]]
+    chosen: str
+    predicted: float
+    interval: list[float]
+    natural: float | None
+    best_run: dict[str, Any]
+    proposal: list[dict[str, float]]
+    sources: list[dict[str, Any]]
+    law: dict[str, Any]
+    points: list[dict[str, Any]]
+    notes: list[str]
+
+
+@verb(Fit)
+def fit(options: Fit) -> FitReport:
+    """Nothing is taken from the datasets but their sizes. The same options give the same files.
+
+    Raises:
+        ConfigError: there are too few runs, all losses are equal, the limits cannot be kept, or the output exists.
+        DataError: a run cannot be used, or the swarm is damaged; see `feedmill.mixture.losses`.
+        MissingExtra: scikit-learn or SciPy is not installed.
+    """
+    skip = skips(on_error_policy(options.on_error))
+    swarm = read_swarm(options.swarm)
+    path = os.fspath(options.output)
+    if not path.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "the output is a recipe, whose name ends in .yaml", file=path, kind="bad-option", fix="Pass -o best.yaml."
+        )
+    path = _absolute(path)
+    folder, name = split_url(path)
+    beside = f"{name.rpartition('.')[0]}.json"
+    store = open_store(folder)
+    for each in (name, beside):
+        if store.exists(each) and not options.overwrite:
+            raise ConfigError(
+                "the file exists", file=store.locate(each), kind="exists", fix="Pass another --output, or --overwrite."
+            )
+    losses = read_losses(options.losses, swarm.runs, options.metric, exclude=options.exclude, skip=skip)
+    _check(losses, swarm, options)
+    base = BaseRecipe.load(swarm.path(swarm.runs[0]))
+    if base.names != list(swarm.names):
+        raise DataError(
+            "the recipes of the swarm have other sources than its table",
+            file=swarm.path(swarm.runs[0]),
+            kind="bad-data",
+        )
+    limits = Limits.of(base, _of_swarm(options, swarm))
+    report, weights = _fitted(swarm, losses, base, limits, options, path, store.locate(beside))
+    text = f"# The best mixture for the losses in {os.path.basename(report.losses)}.\n"
+    recipe = (text + text_of(base.reweighted(weights, folder))).encode()
+
+    def plan(dry: DryRun) -> FitReport:
+        dry.writes(store, name, len(recipe))
+        dry.writes(store, beside)
+        return report
+
+    def execute() -> FitReport:
+        facts = {"kind": KIND, "version": VERSION, **report.as_dict()}
+        del facts["dry_run"]
+        facts |= {key: _from(folder, facts[key]) for key in ("swarm", "losses", "path", "report")}
+        store.write_bytes(beside, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+        store.write_bytes(name, recipe)
+        return report
+
+    return perform(plan, execute)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _from(folder: str, path: str) -> str:
+    """Return a path as a file in the folder names it, so that both can be moved together."""
+    return path if "://" in path or "://" in folder else os.path.relpath(path, folder)
+
+
+def _check(losses: Losses, swarm: Swarm, options: Fit) -> None:
+    """Raise `ConfigError` if nothing can be learned from these losses."""
+    where = os.fspath(options.losses)
+    if len(losses.runs) < _FEWEST:
+        raise ConfigError(
+            f"{len(losses.runs)} of {len(swarm.runs)} runs have losses: at least {_FEWEST} are needed",
+            file=where,
+            kind="bad-option",
+            fix="Train more runs of the swarm, or make a larger one with 'feedmill mixture propose'.",
+        )
+    mean = losses.mean
+    if np.ptp(mean) <= 1e-9 * max(abs(float(mean.mean())), 1e-300):
+        raise ConfigError(
+            f"all {len(mean)} losses are {mean[0]:g}: they do not depend on the mixture",
+            file=where,
+            kind="bad-option",
+            fix="Check the column (--metric), and that each run was trained on its own recipe.",
+        )
+
+
+def _of_swarm(options: Fit, swarm: Swarm) -> Fit:
+    """Return the options with the limits of the swarm where no others are given."""
+    facts = swarm.facts
+    given: dict[str, Any] = {}
+    if options.target is None:
+        given["target"] = facts["target"]
+    if not options.min_share:
+        given["min_share"] = [f"{one['name']}={one['low']}" for one in facts["sources"]]
+    if not options.max_share:
+        given["max_share"] = [f"{one['name']}={one['high']}" for one in facts["sources"]]
+    caps = {one["max_repeats"] for one in facts["sources"]}
+    if options.max_repeats is None and len(caps) == 1 and caps != {None}:
+        (given["max_repeats"],) = caps
+    return replace(options, **given)
+
+
+def _fitted(
+    swarm: Swarm, losses: Losses, base: BaseRecipe, limits: Limits, options: Fit, path: str, beside: str
+) -> tuple[FitReport, list[list[float]]]:
+    """Return the report, and the proposed weights by stage as they are written."""
+    from feedmill.mixture.models import fitted, interval_of_best, law_parameters, predict
+    from feedmill.mixture.optimum import best, candidates, features
+
+    rows = [swarm.runs.index(run) for run in losses.runs]
+    mixtures = swarm.weights[rows]
+    x, y = features(limits, mixtures), losses.values
+    seed, weights, mean = options.seed, losses.weights, losses.mean
+    needed = law_parameters(*mixtures.shape[1:]) + 2
+    models: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    for name in ("law", "trees"):
+        if name == "law" and len(x) < needed:
+            skipped[name] = f"it needs {needed} runs"
+            continue
+        models[name] = fitted(name, x, y, weights, seed)
+    if options.model in skipped:
+        raise ConfigError(
+            f"the {options.model} cannot be fitted to {len(x)} runs: {skipped[options.model]}",
+            kind="bad-option",
+            fix="Train more runs, or pass --model trees.",
+        )
+    chosen = options.model if options.model != "best" else min(models, key=lambda each: models[each].error)
+    found = models[chosen]
+    low = np.argsort(mean, kind="stable")[: max(3, len(mean) // 10)]
+    center = limits.clipped(np.array([source["center"] for source in swarm.facts["sources"]]).T)
+    centers = np.concatenate([center[None], mixtures[low]])
+    own = mixtures[limits.keep(mixtures)]
+    pool = np.concatenate([center[None], own, candidates(limits, centers, _POOL, seed)])
+    grid = limits.grid(center)
+    optimum = best(found, limits, pool)
+    steps = np.array([limits.in_steps(row, grid) for row in optimum])
+    if not limits.keep(steps / grid):  # by a step of rounding
+        steps = np.array([limits.in_steps(row, grid) for row in 0.999 * optimum + 0.001 * center])
+    if not limits.keep(steps / grid):
+        steps = np.array([limits.in_steps(row, grid, clipped=True) for row in limits.clipped(optimum)])
+    proposal = steps / grid
+    again = np.concatenate([own, candidates(limits, centers, _REDRAWN, seed + 1)])
+    predicted, lower, upper = interval_of_best(
+        found, x, features(limits, again), features(limits, proposal[None])[0], seed
+    )
+    natural = np.tile(base.natural, (len(proposal), 1))
+    first = int(np.argmin(mean))
+    report = FitReport(
+        path=path,
+        report=beside,
+        swarm=_absolute(swarm.folder),
+        losses=_absolute(os.fspath(options.losses)),
+        metrics=dict(zip(losses.metrics, weights.tolist(), strict=True)),
+        unit=base.unit,
+        target=limits.target,
+        runs=len(x),
+        within=losses.within,
+        left_out=losses.left_out.as_dict(),
+        models={
+            **{name: model.as_dict() for name, model in models.items()},
+            **{name: {"left_out": reason} for name, reason in skipped.items()},
+        },
+        chosen=chosen,
+        predicted=predicted,
+        interval=[lower, upper],
+        natural=float(predict(found, features(limits, natural[None]))[0]) if limits.keep(natural) else None,
+        best_run={"run": losses.runs[first], "loss": float(mean[first])},
+        proposal=[dict(zip(base.names, row, strict=True)) for row in proposal.tolist()],
+        sources=_sources(base, limits, proposal, mixtures),
+        law=_coefficients(models.get("law"), losses, mixtures.shape[1:], base.names),
+        points=[
+            {
+                "run": run,
+                "loss": float(mean[number]),
+                **{name: float(model.held_out[number]) for name, model in models.items()},
+            }
+            for number, run in enumerate(losses.runs)
+        ],
+        notes=[],
+    )
+    report.notes += _notes(report, found.explained, skipped)
+    return report, proposal.tolist()
+
+
+def _sources(base: BaseRecipe, limits: Limits, proposal: Floats, mixtures: Floats) -> list[dict[str, Any]]:
+    share = limits.drawn(proposal)
+    tried = limits.drawn(mixtures)
+    return [
+        {
+            "name": name,
+            "at_hand": float(base.at_hand[i]),
+            "natural": float(base.natural[i]),
+            "share": float(share[i]),
+            "lowest": float(tried[:, i].min()),
+            "highest": float(tried[:, i].max()),
+            "repeats": None if limits.target is None else float(share[i] * limits.target / base.at_hand[i]),
+            "max_repeats": None if np.isinf(limits.repeats[i]) else float(limits.repeats[i]),
+        }
+        for i, name in enumerate(base.names)
+    ]
+
+
+def _coefficients(law: Any, losses: Losses, shape: tuple[int, ...], names: list[str]) -> dict[str, Any]:
+    if law is None:
+        return {}
+    slopes = law.model.coef_.reshape(-1, *shape)
+    return {
+        metric: {
+            "c": float(law.model.floor_[k]),
+            "t": [dict(zip(names, row, strict=True)) for row in slopes[k].tolist()],
+        }
+        for k, metric in enumerate(losses.metrics)
+    }
+
+
+def _notes(report: FitReport, explained: float, skipped: dict[str, str]) -> list[str]:
+    notes = [f"the {name} was not fitted to {report.runs} runs: {reason}" for name, reason in skipped.items()]
+    if explained <= 0:
+        notes.append(
+            "held-out losses are predicted no better than by their mean: the proposal is a guess; train more runs"
+        )
+    outside = [
+        f"{one['name']} ({one['share']:.2%}, tried {one['lowest']:.2%} to {one['highest']:.2%})"
+        for one in report.sources
+        if not one["lowest"] - 1e-3 <= one["share"] <= one["highest"] + 1e-3
+    ]
+    if outside:
+        notes.append(f"the proposal goes beyond what the swarm tried: {', '.join(outside[:5])}")
+    if report.within:
+        notes.append(f"{report.within} runs were matched by a part of their names")
+    return notes

@@ -1,0 +1,194 @@
+"""Fits on swarms of known laws: the best mixture is found, intervals hold, and limits are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import feedmill as fm
+from feedmill.cli.app import app
+from feedmill.mixture.limits import Limits
+from feedmill.mixture.swarm import Swarm, read_swarm
+from helpers.mixture_data import TOKENS, recipe_file
+
+pytest.importorskip("sklearn", reason="the extra lab is not installed")
+STAGES: list[dict[str, Any]] = [
+    {"tokens": 60_000, "weights": dict.fromkeys(TOKENS, 1)},
+    {"weights": dict.fromkeys(TOKENS, 1)},
+]
+
+
+class KnownLaw:
+    """Losses of four domains, each ``c + exp(t . weights)``."""
+
+    def __init__(self, seed: int, sources: int, domains: int = 4) -> None:
+        generator = np.random.default_rng(seed)
+        self.floor = generator.uniform(1.5, 2.5, domains)
+        self.slopes = -generator.uniform(0, 0.8, (domains, sources))
+        self.slopes[np.arange(domains), generator.permutation(sources)[:domains]] -= generator.uniform(1, 2.5, domains)
+
+    def __call__(self, weights: Any) -> Any:
+        return self.floor + np.exp(weights @ self.slopes.T + 0.5)
+
+
+def write_losses(folder: Path, swarm: Swarm, values: Any) -> Path:
+    path = folder / "losses.csv"
+    head = "run," + ",".join(f"loss_{n}" for n in range(values.shape[1]))
+    lines = [f"{run},{','.join(map(str, row))}" for run, row in zip(swarm.runs, values.tolist(), strict=True)]
+    path.write_text("\n".join([head, *lines]))
+    return path
+
+
+def experiment(folder: Path, law: Any, *, noise: float = 0.0, count: int = 40, **keys: Any) -> tuple[Swarm, Path]:
+    recipe = recipe_file(folder, **keys)
+    fm.mixture.propose(recipe, folder / "swarm", count=count, target=100_000, max_repeats=4)
+    swarm = read_swarm(folder / "swarm")
+    losses = law(swarm.weights.reshape(count, -1))
+    return swarm, write_losses(folder, swarm, losses + np.random.default_rng(1).normal(0, 1, losses.shape) * noise)
+
+
+def lowest(law: Any, stages: int) -> float:
+    """The lowest mean loss within the limits, by random search from many mixtures: another way than that of `fit`."""
+    generator = np.random.default_rng(0)
+    caps = np.minimum(4 * np.array(list(TOKENS.values())) / 100_000, 1)
+    parts = np.array([1.0]) if stages == 1 else np.array([0.6, 0.4])
+    best, value, spread = None, np.inf, 1.0
+    for _ in range(60):
+        drawn = generator.dirichlet(np.full(4, 0.7), (20_000, stages))
+        if best is not None:
+            drawn = best + (drawn - best) * spread
+            spread *= 0.85
+        drawn = drawn[(np.einsum("s,nsd->nd", parts, drawn) <= caps).all(axis=1)]
+        losses = law(drawn.reshape(len(drawn), -1)).mean(axis=1)
+        if len(losses) and losses.min() < value:
+            best, value = drawn[np.argmin(losses)], float(losses.min())
+    return value
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_best_mixture_of_a_known_law_is_found(tmp_path: Path, stages: int) -> None:
+    """Within 2 % of its loss, without noise and with noise of half a percent."""
+    law = KnownLaw(stages, 4 * stages)
+    best = lowest(law, stages)
+    for noise in (0.0, 0.01):
+        folder = tmp_path / str(noise)
+        swarm, losses = experiment(folder, law, noise=noise, **({"stages": STAGES} if stages == 2 else {}))
+        report = fm.mixture.fit(folder / "swarm", losses, folder / "best.yaml")
+        proposed = np.array([list(row.values()) for row in report.proposal])
+        assert law(proposed.ravel()).mean() <= 1.02 * best, (noise, report)
+        assert law(proposed.ravel()).mean() < law(swarm.weights.reshape(40, -1)).mean(axis=1).min()
+        assert report.chosen == "law" and report.models["law"]["explained"] > 0.9
+        assert report.interval[0] <= report.predicted <= report.interval[1]
+        plan = fm.Recipe.load(folder / "best.yaml").plan()
+        for source in plan.report(2500).sources:  # samples have 40 tokens
+            assert source.drawn * 40 <= 4 * TOKENS[source.name] + 40 * stages
+
+
+def trial(seed: int, domains: int) -> bool:
+    """Whether the loss of a further run with the proposed mixture lies in its interval; 40 runs, 5 sources, noise."""
+    from feedmill.mixture.models import fitted, interval_of_best
+    from feedmill.mixture.optimum import best, candidates, features
+
+    generator, natural = np.random.default_rng(seed), np.array([[0.5, 0.2, 0.15, 0.1, 0.05]])
+    limits = Limits(list("abcde"), np.zeros(5), np.ones(5), 4 * natural[0], np.ones(1), [False], np.full(5, 4.0), 100)
+    law = KnownLaw(seed, 5, domains)
+    mixtures = candidates(limits, natural[None], 40, seed)
+    noise = 0.02 * domains**0.5
+    losses = law(mixtures[:, 0]) + generator.normal(0, noise, (40, domains))
+    found = fitted("law", features(limits, mixtures), losses, np.full(domains, 1 / domains), 0)
+    centers = np.concatenate([natural[None], mixtures[np.argsort(losses.mean(axis=1))[:4]]])
+    proposed = best(found, limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 0)]))
+    again = features(limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 1)]))
+    _, low, high = interval_of_best(found, features(limits, mixtures), again, features(limits, proposed[None])[0], 0)
+    return bool(low <= law(proposed[0]).mean() + generator.normal(0, 0.02) <= high)
+
+
+def test_the_interval_holds() -> None:
+    assert sum(trial(seed, 1) for seed in range(12)) >= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("domains", [1, 4])
+def test_the_interval_holds_in_95_of_100_trials(domains: int) -> None:
+    assert sum(trial(1000 + seed, domains) for seed in range(100)) >= 95
+
+
+def test_the_same_inputs_give_the_same_files_and_runs_are_matched_by_name(tmp_path: Path) -> None:
+    swarm, losses = experiment(tmp_path, KnownLaw(0, 4), noise=0.01, count=12)
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
+    files = {name: (tmp_path / name).read_bytes() for name in ("best.yaml", "best.json")}
+    head, *rest = losses.read_text().splitlines()
+    losses.write_text("\n".join([head, *reversed(rest)]))
+    with pytest.raises(fm.ConfigError, match="file exists"):
+        fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
+    fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", overwrite=True)
+    assert files == {name: (tmp_path / name).read_bytes() for name in files}
+    data = json.loads(files["best.json"])
+    assert data["kind"] == "feedmill fit" and data["runs"] == 12 and len(data["points"]) == 12
+    assert data["proposal"] == report.proposal
+    assert sum(data["proposal"][0].values()) == pytest.approx(1)
+    recipe = fm.Recipe.load(tmp_path / "best.yaml")
+    assert [member.weight for member in recipe.model.blend or []] == list(report.proposal[0].values())
+    assert swarm.names == list(report.proposal[0])
+
+
+def test_trees_propose_within_the_limits(tmp_path: Path) -> None:
+    _, losses = experiment(tmp_path, KnownLaw(0, 4), noise=0.01, count=20)
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", model="trees", max_repeats=2)
+    assert report.chosen == "trees" and all(one["repeats"] <= 2 + 1e-6 for one in report.sources)
+    assert all(one["max_repeats"] == 2 for one in report.sources)
+
+
+def test_few_runs_leave_the_law_out(tmp_path: Path) -> None:
+    tokens = {f"s{number}": 4_000 for number in range(9)}
+    recipe = recipe_file(tmp_path, tokens)
+    fm.mixture.propose(recipe, tmp_path / "swarm", count=10)
+    swarm = read_swarm(tmp_path / "swarm")
+    losses = write_losses(tmp_path, swarm, KnownLaw(0, 9)(swarm.weights[:, 0]))
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
+    assert report.chosen == "trees" and report.models["law"] == {"left_out": "it needs 12 runs"}
+    assert any("law was not fitted" in note for note in report.notes)
+    with pytest.raises(fm.ConfigError, match="the law cannot be fitted to 10 runs"):
+        fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "b.yaml", model="law")
+
+
+def test_losses_without_a_pattern_are_said_to_be_a_guess(tmp_path: Path) -> None:
+    swarm, losses = experiment(tmp_path, KnownLaw(0, 4), count=10)
+    write_losses(tmp_path, swarm, np.random.default_rng(3).normal(3, 0.1, (10, 1)))
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
+    assert any("a guess; train more runs" in note for note in report.notes)
+
+
+def test_what_cannot_be_fitted_is_an_error(tmp_path: Path) -> None:
+    swarm, losses = experiment(tmp_path, KnownLaw(0, 4), count=8)
+    output = tmp_path / "best.yaml"
+    with pytest.raises(fm.ConfigError, match="7 of 8 runs have losses: at least 8"):
+        fm.mixture.fit(tmp_path / "swarm", losses, output, exclude=["run-001"])
+    write_losses(tmp_path, swarm, np.full((8, 2), 3.25))
+    with pytest.raises(fm.ConfigError, match=r"all 8 losses are 3\.25"):
+        fm.mixture.fit(tmp_path / "swarm", losses, output)
+    with pytest.raises(fm.ConfigError, match=r"name ends in \.yaml"):
+        fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best")
+    with pytest.raises(fm.NotFound, match="no complete swarm"):
+        fm.mixture.fit(tmp_path / "data", losses, output)
+    (tmp_path / "swarm/mixtures.csv").write_text("run,web\n")
+    with pytest.raises(fm.DataError, match="table of weights is damaged"):
+        fm.mixture.fit(tmp_path / "swarm", losses, output)
+    assert not output.exists()
+
+
+def test_the_command_line_shows_models_and_proposal(tmp_path: Path) -> None:
+    _, losses = experiment(tmp_path, KnownLaw(0, 4), noise=0.01, count=12)
+    losses.write_text(losses.read_text() + "\nother,3,3,3,3")
+    words = ["mixture", "fit", str(tmp_path / "swarm"), str(losses), "-o", str(tmp_path / "best.yaml")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1 and "a run of no recipe of this swarm (other)" in done.output
+    done = CliRunner().invoke(app, [*words, "--on-error", "skip", "--metric", "loss_0=2", "--metric", "loss_3"])
+    assert done.exit_code == 0, done.output
+    assert "law (chosen)" in done.output and "95 % interval" in done.output and "loss_0 x 0.667" in done.output
+    assert "left out: 1 x a run of no recipe of this swarm (other)" in done.output
