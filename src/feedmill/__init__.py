@@ -84,7 +84,7 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.write",
 }
-_GROUPS = ("documents", "edit", "loading", "reports", "samples", "tokens")
+_GROUPS = ("documents", "edit", "loading", "mixture", "reports", "samples", "tokens")
 """Packages and modules with further public names, which are imported like these."""
 
 _HINTS = {
@@ -97,7 +97,7 @@ _HINTS = {
         ("DataLoader", "StatefulDataLoader", "dataloader", "get_loader"), "Use fm.Loader(plan, batch_size)."
     ),
     **dict.fromkeys(
-        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "mixture", "concat", "concatenate_datasets"),
+        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "concat", "concatenate_datasets"),
         "Use fm.Plan.over(datasets, weights), or 'blend' or 'concat' in a recipe: fm.Recipe.load(file).plan().",
     ),
     **dict.fromkeys(("ConcatDataset", "ChainDataset"), "Use fm.Plan.over(datasets), or 'concat' in a recipe."),
@@ -136,7 +136,7 @@ _HINTS = {
 """Names that people look for, and what to use."""
 
 if TYPE_CHECKING:
-    from feedmill import documents, edit, loading, reports, samples, tokens
+    from feedmill import documents, edit, loading, mixture, reports, samples, tokens
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
     from feedmill.curation.dedupe.dedupe import dedupe
@@ -204,6 +204,7 @@ __all__ = [
     "import_data",
     "info",
     "loading",
+    "mixture",
     "open",
     "open_store",
     "plan",

@@ -13,6 +13,7 @@ HOMES = {
     "ConvertReport": "converting.engine",
     "DecontaminateReport": "curation.decontaminate.job",
     "DedupeReport": "curation.dedupe.job",
+    "EmbedReport": "curation.embed",
     "ExtractReport": "curation.extract.extract",
     "ForgetReport": "tracing.forget",
     "ImportReport": "importing.report",
@@ -24,9 +25,11 @@ HOMES = {
     "NearReport": "curation.near.options",
     "NumbersReport": "tokens.verbs.numbers",
     "PageReport": "web.report",
+    "CellsReport": "mixture.verbs.cells",
     "PlanReport": "planning.overview",
     "PrepareReport": "indexing.report",
     "PreviewReport": "samples.preview",
+    "ProposeReport": "mixture.verbs.propose",
     "RepairReport": "indexing.repair",
     "RewriteReport": "writing.rewrite",
     "RunReport": "pipelines.run",
@@ -40,10 +43,12 @@ HOMES = {
 __all__ = [
     "BenchReport",
     "CacheReport",
+    "CellsReport",
     "CheckReport",
     "ConvertReport",
     "DecontaminateReport",
     "DedupeReport",
+    "EmbedReport",
     "ExtractReport",
     "ForgetReport",
     "ImportReport",
@@ -58,6 +63,7 @@ __all__ = [
     "PlanReport",
     "PrepareReport",
     "PreviewReport",
+    "ProposeReport",
     "RepairReport",
     "RewriteReport",
     "RunReport",
@@ -74,6 +80,7 @@ if TYPE_CHECKING:
     from feedmill.converting.info import InfoReport
     from feedmill.curation.decontaminate.job import DecontaminateReport
     from feedmill.curation.dedupe.job import DedupeReport
+    from feedmill.curation.embed import EmbedReport
     from feedmill.curation.extract.extract import ExtractReport
     from feedmill.curation.mix.report import MixReport
     from feedmill.curation.near.options import NearReport
@@ -85,6 +92,8 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.cells import CellsReport
+    from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport
     from feedmill.samples.preview import PreviewReport

@@ -81,7 +81,9 @@ def test_plan_for_programs(recipe: str, tmp_path: Path) -> None:
     assert lines["drawn_bytes"] == round(lines["drawn"] * (tmp_path / "lines.jsonl").stat().st_size / 50)
     assert data["bytes"] == lines["drawn_bytes"] + pages["drawn_bytes"]
     assert data["tokens"] is None
-    assert data["max_repeats"] == [{"name": "lines", "max_repeats": 40, "samples": 50, "drawn_at_most": 141}]
+    assert data["max_repeats"] == [
+        {"name": "lines", "max_repeats": 40, "samples": 50, "drawn_at_most": 141, "stage": None}
+    ]
     assert (tmp_path / "mix.png").read_bytes().startswith(b"\x89PNG")
     assert document("plan", "--schema") == Recipe.json_schema()
 

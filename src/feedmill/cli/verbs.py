@@ -173,7 +173,7 @@ FRONT: dict[str, dict[str, Verb]] = {
 
 GROUPS: dict[str, Group] = {
     "documents": Group(
-        "Extract, decontaminate, count or forget documents.",
+        "Extract, decontaminate, embed, count or forget documents.",
         {
             **_verb(
                 "extract",
@@ -190,6 +190,14 @@ GROUPS: dict[str, Group] = {
                 "decontaminate.md",
                 "against name threshold fields dry-run workers",
                 "serve {documents}",
+            ),
+            **_verb(
+                "embed",
+                "Make a vector of each document with a local model.",
+                "documents embed web/documents --model models/minilm",
+                "neardedupe.md",
+                "model name output to overwrite dry-run",
+                "dedupe {documents} --near --by embeddings --embeddings {name}",
             ),
             **_verb(
                 "stat",
@@ -258,6 +266,26 @@ GROUPS: dict[str, Group] = {
                 "Convert between tokens, samples and steps.",
                 "tokens numbers --tokens 1B --seq-len 4096 --ranks 8",
                 "tokens.md",
+            ),
+        },
+    ),
+    "mixture": Group(
+        "Make cells, propose mixtures, fit the losses of runs.",
+        {
+            **_verb(
+                "cells",
+                "Find the cell of each document: topic, quality, source.",
+                "mixture cells tokens --by quality__bucket,topic,source",
+                "mixtures.md",
+                "by where require-values overwrite dry-run workers",
+                "plan {path}",
+            ),
+            **_verb(
+                "propose",
+                "Propose mixtures to try in small runs, as recipes in a folder.",
+                "mixture propose recipe.yaml -o swarm -n 64 --target 200B",
+                "mixtures.md",
+                "output count target max-repeats concentration dry-run",
             ),
         },
     ),
@@ -348,6 +376,7 @@ MEANT = {
     "import": ("add", "ingest", "load", "download", "init", "create", "new", "make"),
     "tokenize": ("pack", "encode", "tok"),
     "tag": ("score", "annotate", "classify"),
+    "documents embed": ("embeddings", "vectors"),
     "filter": ("select", "clean"),
     "plan": ("recipe",),
     "trace": ("where", "find", "explain", "why"),
@@ -365,7 +394,7 @@ MEANT = {
 
 ELSEWHERE = {
     "sources are mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'; rules that keep"
-    " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "mixture", "interleave", "weights"),
+    " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "interleave", "weights"),
     "your own program trains, with the batches of fm.Loader, see docs/training.md. Check its data with 'feedmill plan"
     " recipe.yaml'": ("train", "fit", "finetune", "pretrain", "sft"),
 }

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
+from feedmill.curation.models.tagger import ModelTagger, add_counts, is_on_gpu
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Tag
 from feedmill.documents.file import DocumentFile
@@ -40,12 +41,15 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.codec import compression, packed
-from feedmill.storage.hashed import HashedWriter, hash_file
+from feedmill.storage.hashed import HashedWriter
 
 logger = logging.getLogger("feedmill")
 
 _FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths")
+
+
+Tagged = tuple[int, list[bytes], dict[str, dict[str, int]]]
 
 
 class TagTask(NamedTuple):
@@ -62,13 +66,14 @@ class TagTask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The result of a file: rows and stored bytes, or the error."""
+    """The result of a file: rows and stored bytes, or the error; and what each model read."""
 
     path: str
     rows: int
     bytes: int
     made: bool
     error: FeedmillError | None = None
+    models: dict[str, dict[str, int]] | None = None
 
 
 @dataclass
@@ -80,6 +85,7 @@ class TagReport(JobReport):
         rows: number of documents in all files.
         bytes: stored size of the attributes.
         outputs: folders of the attribute sets.
+        models: for each model, what it read in this run: see `feedmill.curation.models.texts.Counts`.
         failed: errors of skipped files.
         missing: patterns without files, if allowed.
         warnings: files in the folders that are not documents.
@@ -91,6 +97,7 @@ class TagReport(JobReport):
     bytes: int = 0
     seconds: float = 0.0
     outputs: list[str] = field(default_factory=list)
+    models: dict[str, dict[str, int]] = field(default_factory=dict)
     failed: list[FeedmillError] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -109,7 +116,7 @@ def tag(options: Tag) -> TagReport:
     policy = on_error_policy(options.on_error)
     load_modules(options.tagger_modules)
     choices = [registry.Choice.parse(text) for text in options.taggers]
-    facts = _options(choices, options.tagger_modules, options.exact)
+    facts, on_gpu = _options(choices, options.tagger_modules, options.exact)
     facts |= {} if options.id is None else {"id": options.id}
     sources = DocumentFiles()
     places = find_places(
@@ -138,11 +145,14 @@ def tag(options: Tag) -> TagReport:
     def execute() -> None:
         # The largest first, so that no process is left alone with a large file at the end.
         tasks.sort(key=lambda task: (-task.input.size, task.input.name))
+        default = 1 if on_gpu else available_cores()
         with Progress.of_files("tagging", [task.input.size for task in tasks], options.progress) as bar:
-            for done in _results(tasks, available_cores() if options.workers is None else options.workers, bar):
+            for done in _results(tasks, default if options.workers is None else options.workers, bar):
                 report.reused += done.error is None and not done.made
                 report.rows += done.rows
                 report.bytes += done.bytes
+                for name, counts in (done.models or {}).items():
+                    add_counts(report.models.setdefault(name, {}), counts)
                 if done.error is not None:
                     report.failed.append(done.error)
         report.seconds = time.perf_counter() - begin
@@ -173,16 +183,16 @@ def _plan(dry: DryRun, tasks: Sequence[TagTask], report: TagReport) -> int | Non
     return None if report.reused else rows
 
 
-def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """Return the options on which the output depends, except documents and taggers."""
+def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> tuple[dict[str, Any], bool]:
+    """Return the options on which the output depends, except documents and taggers, and whether a GPU is used."""
     if not choices:
         raise ConfigError("no tagger was given", fix="Pass at least one; 'feedmill tag --list' lists all.")
     if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger was passed twice", fix="Pass each tagger once.")
-    for choice in choices:
-        choice.create()  # report missing packages and files before the work begins
-    files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
-    return {"modules": module_hashes(modules), "files": files, "exact": exact}
+    made = [choice.create() for choice in choices]  # reports missing packages and files before the work begins
+    files = {choice.name: choice.content() for choice in choices if choice.file}
+    on_gpu = any(is_on_gpu(tagger.model) for tagger in made if isinstance(tagger, ModelTagger))
+    return {"modules": module_hashes(modules), "files": files, "exact": exact}, on_gpu
 
 
 def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[Done]:
@@ -224,7 +234,7 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         record = records.read_record(task.outputs[0].root, task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
-    rows = 0
+    rows, models = 0, dict[str, dict[str, int]]()
     with ExitStack() as stack:
         before = records.state(
             source, name, "", task.input.name
@@ -232,8 +242,10 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         read = list[str]()
         lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
+        for count, made, read_by in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
+            for model, counts in read_by.items():
+                add_counts(models.setdefault(model, {}), counts)
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
         before.xxh3 = read[0]
@@ -243,7 +255,7 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
         records.write_record(output.root, output.path, record)
-    return Done(task.input.name, rows, task.input.size, True)
+    return Done(task.input.name, rows, task.input.size, True, models=models)
 
 
 class _Work(NamedTuple):
@@ -255,22 +267,23 @@ class _Work(NamedTuple):
     exact: bool
 
 
-def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, list[bytes]], None, None]:
+def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[Tagged, None, None]:
     policy = Policy(shared=work)
     return run(_tag_block, blocks, workers=workers, preload=_PRELOAD, policy=policy)
 
 
-def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
-    """Return the number of documents, and the rows of each output."""
+def _tag_block(work: _Work, block: Block) -> Tagged:
+    """Return the number of documents, the rows of each output, and what each model read."""
     choices = {choice for output in work.outputs for choice in output.taggers}
-    taggers = {choice: tagger_of(choice, work.modules, records.local_state(choice.file)) for choice in choices}
+    taggers = {choice: tagger_of(choice, work.modules, choice.state()) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
     made = []
     for output in work.outputs:
         named = {choice.name: taggers[choice] for choice in output.taggers}
         made.append(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
-    return len(batch), made
+    counts = {choice.name: getattr(tagger, "counts", None) for choice, tagger in taggers.items()}
+    return len(batch), made, {name: asdict(own.taken()) for name, own in counts.items() if own is not None}
 
 
 @contextmanager
@@ -310,16 +323,15 @@ def _current(task: TagTask, output: Output) -> bool:
 def tagger_of(
     choice: registry.Choice,
     modules: tuple[tuple[str, str], ...],
-    state: tuple[int, int, int] | None,  # noqa: ARG001 - tells a file that changed from what is remembered
+    state: Any,  # noqa: ARG001 - tells a file that changed from what is remembered
 ) -> registry.Tagger:
     """Return a tagger, which is created once per process.
 
     Args:
         modules: user's modules with their hashes.
-        state: of the tagger's file, see `records.local_state`.
+        state: of the tagger's file, see `registry.Choice.state`.
     """
     load_modules(name for name, _ in modules)
-    registry.check_names([choice.name])
     return choice.create()
 
 

@@ -89,8 +89,8 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
     report = reported.as_dict()
     rows = [{**source, **need.as_dict()} for source, need in zip(report["sources"], needs(plan, budget), strict=True)]
     reach = documents(reported)
-    proofs = [] if reach is None else bounds.proofs(plan.node, reach)
-    keys = ("name", "max_repeats", "samples", "drawn_at_most")
+    limits = [] if reach is None else bounds.limits(plan.node, reach)
+    keys = ("name", "max_repeats", "samples", "drawn_at_most", "stage")
     if (packing := report.get("packing")) is not None:
         best_fit = plan.packing.method == "best_fit"
         packing["buffer"] = plan.map.largest_buffer(reported.total) if best_fit and reported.total else None
@@ -103,15 +103,24 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "bytes": _sum(row["drawn_bytes"] for row in rows),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
+        "groups": [_group(group.as_dict(), rows) for group in reported.groups],
         "packing": packing,
         "remote": remote_reads(plan, budget),
-        "max_repeats": [dict(zip(keys, proof, strict=True)) for proof in proofs],
+        "max_repeats": [dict(zip(keys, limit[:5], strict=True)) for limit in limits],
         "notes": [
             f"{name} has no {', '.join(lacking)}: all padding; if it has them under other names, use 'rename'"
             for name, source in zip(plan.names, plan.sources, strict=True)
             if (lacking := getattr(source, "lacking", None))  # of `EpisodeSamples`
         ],
     }
+
+
+def _group(group: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a group of cells with the sums of what its cells need."""
+    mine = [row for row in rows if row["name"].startswith(f"{group['prefix']}[")]
+    known = [row["epochs"] for row in mine if row["epochs"] is not None]
+    needs = {key: _sum(row[key] for row in mine) for key in ("tokens", "drawn_tokens", "drawn_bytes")}
+    return {**group, **needs, "epochs": max(known, default=None)}
 
 
 def _sum(values: Any) -> int | None:
