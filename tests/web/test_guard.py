@@ -36,6 +36,20 @@ def test_a_token_is_asked_for_and_kept_in_a_cookie(root: Path) -> None:
         assert site.get("/static/base.css").status == 200
 
 
+def test_browsers_keep_what_pages_load_and_nothing_else(site: Site) -> None:
+    """Before a page is drawn, only its styles are asked for, once for all pages."""
+    for page in ("/", "/pages/samples", "/corpus/filters"):
+        answer = site.get(page)
+        head = answer.text.partition("</head>")[0]
+        assert answer.headers["cache-control"] == "no-store"
+        assert re.findall(r'<link rel="stylesheet" href="([^"?]+)', head) == ["/static/page.css"]
+        assert not re.findall(r"<script(?![^>]* defer>)", head)
+        for address in re.findall(r'(?:href|src)="(/static/[^"]+)"', head):
+            kept = site.get(address)
+            assert kept.status == 200 and "immutable" in kept.headers["cache-control"], address
+            assert site.get(address.partition("?")[0]).headers["cache-control"] == "no-cache"
+
+
 @pytest.mark.parametrize("path", ["//evil.example/", "///evil.example/x", "/%5Cevil.example/", "//%5C/evil.example"])
 def test_the_redirect_after_a_token_stays_here(path: str, root: Path) -> None:
     with serving(root / "pages", token="secret") as site:

@@ -147,3 +147,9 @@ def test_a_report_begins_with_a_summary_and_contents(root: Path, tmp_path: Path)
     links = set(re.findall(r'href="#([^"]+)"', text)) - {"main"}
     assert "Summary" in text[: text.index('id="part-1"')] and {"part-1-samples", "part-2-duplicates"} <= links
     assert not {link for link in links if f'id="{link}"' not in text}
+    for n in (1, 2, 3):  # on a phone each is folded below its facts, and opened by its box or by a link into it
+        begin = text.index(f'id="part-{n}"')
+        fold = text.index(f'<input class="fold" type="checkbox" id="fold-{n}"', begin)
+        assert f'<label class="btn fold" for="fold-{n}">' in text[fold:] and '<div class="folded' in text[fold:]
+        assert all(text.index(f'id="{link}"') > fold for link in links if link.startswith(f"part-{n}-"))
+    assert "input.fold:not(:checked) + .fold + .folded:not(:has(:target)) { display: none; }" in text

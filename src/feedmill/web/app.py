@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -53,7 +52,7 @@ from feedmill.web.parts import (
     title_of,
 )
 from feedmill.web.state import RANGE, State
-from feedmill.web.templating import environment
+from feedmill.web.templating import STATIC, STYLE, environment, static_version, style
 from feedmill.web.weights import save_copy
 
 logger = logging.getLogger("feedmill")
@@ -72,11 +71,11 @@ HEADERS = (
 )
 Make = Callable[[], dict[str, Any]]
 """Function that returns the data of a page."""
-_STATIC = Path(__file__).parent / "static"
 _AT_ONCE = 4  # pages that are made at the same time
 _MOST_FORM = 4096  # bytes of a form with a name
 _MOST_BYTES = 64 << 20  # of a part that is sent as it is
 _DAY = 86_400
+_FOR_EVER = "private, max-age=31536000, immutable"
 
 
 def app_of(library: Library, *, token: str | None, hosts: Sequence[str], warm: bool = False) -> ASGIApp:
@@ -94,7 +93,8 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str], warm: b
     routes = [
         Route("/", pages.home),
         Route("/index.json", pages.home),
-        Mount("/static", StaticFiles(directory=_STATIC)),
+        Route(f"/static/{STYLE}", _style),
+        Mount("/static", _Static(directory=STATIC)),
         Route("/{thing}/image", pages.image),
         Route("/{thing}/part", pages.part),
         Route("/{thing}/video", pages.video),
@@ -111,6 +111,23 @@ def app_of(library: Library, *, token: str | None, hosts: Sequence[str], warm: b
     ]
     app = Starlette(routes=routes, exception_handlers={404: pages.nothing, 405: pages.nothing})
     return _Guard(app, token, hosts)
+
+
+class _Static(StaticFiles):
+    """Scripts, which browsers keep under the addresses with their version that pages have."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        answer.headers["cache-control"] = _lifetime(Request(scope))
+        return answer
+
+
+async def _style(request: Request) -> Response:
+    return Response(style(), media_type="text/css", headers={"cache-control": _lifetime(request)})
+
+
+def _lifetime(request: Request) -> str:
+    return _FOR_EVER if request.query_params.get("v") == static_version() else "no-cache"
 
 
 class _Guard:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
@@ -21,7 +20,6 @@ from feedmill.web.options import Report
 from feedmill.web.state import State
 
 PICTURES, ROWS, OPENED = 24, 25, 2
-_STYLES = ("tokens.css", "base.css")
 
 
 @dataclass(slots=True)
@@ -101,9 +99,9 @@ def _compared(library: Library, done: PageReport) -> dict[str, Any] | None:
 
 def page_of(sections: Sequence[dict[str, Any]], compared: dict[str, Any] | None = None) -> str:
     """Return one HTML file that holds all that it shows; the sections are those of `section_of`."""
-    from feedmill.web.templating import environment
+    from feedmill.web.templating import environment, style
 
-    style = "\n".join((Path(__file__).parent / "static" / name).read_text() for name in _STYLES)
+    styles = style()
     state = State()
     return (
         environment()
@@ -111,8 +109,8 @@ def page_of(sections: Sequence[dict[str, Any]], compared: dict[str, Any] | None 
         .render(
             sections=sections,
             compared=compared,
-            style=style,
-            digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+            style=styles,
+            digest=base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode(),
             written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             state=state,
             link=state.link,

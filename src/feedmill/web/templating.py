@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import xxhash
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
@@ -14,8 +17,27 @@ from feedmill.web.invisible import marked, visible
 from feedmill.web.results import RecentResults
 from feedmill.web.samples import column_names
 
+STATIC = Path(__file__).parent / "static"
+STYLE = "page.css"
+"""Name of the styles, which are one file for browsers: nothing is drawn before it is there."""
+_STYLES = ("tokens.css", "base.css")
 _KEPT = 128
 """Histograms that are kept as they are drawn: they are a third of a page, and the same for all its numbers."""
+
+
+@cache
+def style() -> str:
+    """Return the styles of pages and reports."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _STYLES)
+
+
+@cache
+def static_version() -> str:
+    """Return the version of the files in `static`, which their addresses name, so that browsers keep them."""
+    digest = xxhash.xxh3_64()
+    for path in sorted(STATIC.rglob("*.*")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def environment() -> Environment:
@@ -38,6 +60,7 @@ def environment() -> Environment:
         "one": _one,
     }
     made.globals |= {"version": __version__, "column_names": column_names, "measure": _measure}
+    made.globals["static"] = lambda name: f"/static/{name}?v={static_version()}"
     made.globals["kept"] = RecentResults(_KEPT)
     return made
 
