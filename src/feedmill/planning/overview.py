@@ -24,7 +24,7 @@ class PlanReport(Showable):
     Attributes:
         plan: the plan itself; not in `as_dict`.
         facts: fingerprint, length, budget, tokens, bytes; ``sources``, with samples, tokens, weights, draws, repeats
-            and bytes to read of each; ``packing``, ``max_repeats`` and ``ranks`` if they apply.
+            and bytes to read of each; ``packing``, ``proxy``, ``max_repeats`` and ``ranks`` if they apply.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ def plan(options: PlanOptions) -> PlanReport:
         ConfigError: options that contradict each other, or a plot of an endless plan.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
     """
-    bound, path = bound_plan(options.recipe)
+    bound, path = bound_plan(options.recipe, proxy=options.proxy)
     budget = _budget(bound, options)
     ranks = _ranks(bound, options.world, options.batch_size, budget)
     if options.plot is not None:
@@ -101,8 +101,10 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "budget": budget,
         "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
         "bytes": _sum(row["drawn_bytes"] for row in rows),
+        "proxy": report.get("proxy"),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
+        "groups": [_group(group.as_dict(), rows) for group in reported.groups],
         "packing": packing,
         "remote": remote_reads(plan, budget),
         "max_repeats": [dict(zip(keys, limit[:5], strict=True)) for limit in limits],
@@ -112,6 +114,14 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
             if (lacking := getattr(source, "lacking", None))  # of `EpisodeSamples`
         ],
     }
+
+
+def _group(group: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a group of cells with the sums of what its cells need."""
+    mine = [row for row in rows if row["name"].startswith(f"{group['prefix']}[")]
+    known = [row["epochs"] for row in mine if row["epochs"] is not None]
+    needs = {key: _sum(row[key] for row in mine) for key in ("tokens", "drawn_tokens", "drawn_bytes")}
+    return {**group, **needs, "epochs": max(known, default=None)}
 
 
 def _sum(values: Any) -> int | None:

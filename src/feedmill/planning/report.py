@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
@@ -11,10 +12,13 @@ from typing import Any, NamedTuple
 
 from feedmill.jobs.amounts import short_number
 from feedmill.planning.mixing import Change
-from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
+from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subsample, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.nodes.skip import dropped
 from feedmill.planning.tokens import epoch_shares
+
+_NAMED = 5
+"""Sources that are named because their share is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class SourceReport:
         loss_tokens, loss_share: the same of the tokens that contribute to the loss; None unless the recipe's weights
             count them.
         loss_asked: the share of these tokens that its weight asks for.
+        target_repeats: of a proxy, `repeats` in the target at the same point of its run.
     """
 
     name: str
@@ -49,11 +54,17 @@ class SourceReport:
     loss_tokens: int | None = None
     loss_asked: Fraction | None = None
     loss_share: float | None = None
+    target_repeats: float | None = None
 
     @property
     def repeats(self) -> float | None:
         """Return how often each used sample is drawn on average: the number of epochs."""
         return None if self.drawn is None else self.drawn / self.used
+
+    @property
+    def repeats_apart(self) -> float | None:
+        """Return how much `repeats` differ from `target_repeats`, as a share of these; None if these are 0 or None."""
+        return None if self.repeats is None or not self.target_repeats else self.repeats / self.target_repeats - 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats."""
@@ -71,7 +82,80 @@ class SourceReport:
             "loss_tokens": self.loss_tokens,
             "loss_asked": None if self.loss_asked is None else float(self.loss_asked),
             "loss_share": self.loss_share,
+            "target_repeats": self.target_repeats,
         }
+
+
+_FEW, _WORST = 12, 5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Cells of one dataset, of which there are too many to be shown one by one.
+
+    Attributes:
+        prefix: their names up to the bracket.
+        cells: how many there are.
+        total: their sums.
+        worst: names of those that repeat most; of equal ones, those farthest from their share.
+    """
+
+    prefix: str
+    cells: int
+    total: SourceReport
+    worst: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"prefix": self.prefix, "cells": self.cells, "worst": list(self.worst), **self.total.as_dict()}
+
+
+def groups_of(sources: Sequence[SourceReport]) -> tuple[GroupReport, ...]:
+    """Return the groups of more than twelve cells among sources."""
+    members: dict[str, list[SourceReport]] = {}
+    for source in sources:
+        prefix, bracket, _ = source.name.partition("[")
+        if bracket and source.name.endswith("]"):
+            members.setdefault(prefix, []).append(source)
+    return tuple(_group(prefix, found) for prefix, found in members.items() if len(found) > _FEW)
+
+
+def _group(prefix: str, cells: Sequence[SourceReport]) -> GroupReport:
+    def total(name: str) -> Any:
+        values = [getattr(cell, name) for cell in cells]
+        return None if None in values else sum(values)
+
+    sums = {each.name: total(each.name) for each in fields(SourceReport) if each.name not in ("name", "exact")}
+    whole = SourceReport(name=f"{prefix}[{len(cells)} cells]", exact=all(cell.exact for cell in cells), **sums)
+
+    def badness(cell: SourceReport) -> tuple[float, float]:
+        known = cell.asked is not None and cell.realized is not None
+        return cell.repeats or 0.0, abs(float(cell.realized - cell.asked)) if known else 0.0  # type: ignore[operator]
+
+    worst = sorted(cells, key=badness, reverse=True)[:_WORST]
+    return GroupReport(prefix, len(cells), whole, tuple(cell.name for cell in worst))
+
+
+def shown(rows: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of sources that a table shows, as plain data: of a group, its sums and its worst cells.
+
+    Args:
+        rows: of all sources.
+        groups: `GroupReport.as_dict` of each group, with the sums of the other columns.
+    """
+    out: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    by_prefix = {group["prefix"]: group for group in groups}
+    by_name = {row["name"]: row for row in rows}
+    for row in rows:
+        prefix, bracket, _ = row["name"].partition("[")
+        group = by_prefix.get(prefix) if bracket else None
+        if group is None:
+            out.append(row)
+        elif prefix not in seen:
+            seen.add(prefix)
+            out += [group, *(by_name[name] for name in group["worst"])]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +200,98 @@ class StageReport:
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
-        shares = zip(self.names, self.asked, self.realized, strict=True)
-        parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
+        ends = [*zip(*self.ramp, strict=True)] if self.ramp else []
+        names, columns = _summed(self.names, [self.asked, self.realized, *ends])
+        parts = [
+            f"{name} {_percent(asked)} -> {_percent(realized)}"
+            for name, asked, realized in zip(names, *columns[:2], strict=True)
+        ]
         if self.ramp:
-            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
+            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in zip(*columns[2:], strict=True)]
             parts = [part + way for part, way in zip(parts, ways, strict=True)]
         kind = f", {self.kind} ramp" if self.kind else ""
         caps = ", ".join(f"{name} {most}" for name, most in self.max_repeats.items())
         most = f"; max_repeats {caps}" if caps else ""
         return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}{most}"
+
+
+class Rounded(NamedTuple):
+    """A source of which a proxy draws from over 1 % more samples than its share, because a sample is not divided.
+
+    Attributes:
+        name: the source.
+        used: samples that the proxy draws from.
+        exact: its share of the source's samples.
+    """
+
+    name: str
+    used: int
+    exact: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} is drawn from {self.used:,} sample{'' if self.used == 1 else 's'} instead of {self.exact:.3g}"
+        )
+
+
+class Apart(NamedTuple):
+    """How far the repeats of a source in a proxy are from those in its target, as a share of these: -0.01 for 1 % less.
+
+    Attributes:
+        source: its name.
+        difference: the share.
+    """
+
+    source: str
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyReport:
+    """How a proxy compares with its target, the run that it stands for; see `feedmill.planning.proxy`.
+
+    Attributes:
+        unit: ``tokens`` or ``samples``.
+        amount, of: length of the proxy and of the target.
+        rounded: sources of which it draws from more than their share.
+        largest: the source whose repeats differ most; None if nothing is drawn.
+        largest_of_others: the same without `rounded`.
+    """
+
+    unit: str
+    amount: int
+    of: int
+    rounded: tuple[Rounded, ...]
+    largest: Apart | None = None
+    largest_of_others: Apart | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {
+            "unit": self.unit,
+            "amount": self.amount,
+            "of": self.of,
+            "rounded": [each._asdict() for each in self.rounded],
+            "largest": None if self.largest is None else self.largest._asdict(),
+            "largest_of_others": None if self.largest_of_others is None else self.largest_of_others._asdict(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"proxy of {self.amount:,} of {self.of:,} {self.unit}"]
+        if self.largest is not None and not self.largest.difference:
+            lines[0] += ": all sources repeat as often as in the target"
+        elif self.largest is not None:
+            lines[0] += f": repeats differ from those of the target by at most {_apart(self.largest)}"
+            if self.largest_of_others not in (None, self.largest):
+                lines[0] += f", of sources that are not rounded {_apart(self.largest_of_others)}"
+        lines += [f"  {each}" for each in self.rounded[:_NAMED]]
+        if len(self.rounded) > _NAMED:
+            lines.append(f"  and {len(self.rounded) - _NAMED:,} more sources that are rounded up by over 1 %")
+        return "\n".join(lines)
+
+
+def _apart(apart: Apart | None) -> str:
+    return "" if apart is None else f"{abs(apart.difference):.3%} ({apart.source})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +303,19 @@ class Report:
         total: samples that the report covers.
         sources: one entry per source.
         stages: one entry per stage of each staged blend.
+        proxy: how a proxy compares with its target; None for other plans.
     """
 
     length: int | None
     total: int | None
     sources: tuple[SourceReport, ...]
     stages: tuple[StageReport, ...]
+    proxy: ProxyReport | None = field(default=None, kw_only=True)
+
+    @property
+    def groups(self) -> tuple[GroupReport, ...]:
+        """The groups of more than twelve cells; a table has their sums, and the cells that repeat most."""
+        return groups_of(self.sources)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
@@ -150,24 +324,50 @@ class Report:
             "total": self.total,
             "sources": [source.as_dict() for source in self.sources],
             "stages": [stage.as_dict() for stage in self.stages],
+            **({} if self.proxy is None else {"proxy": self.proxy.as_dict()}),
         }
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realized", "drawn", "repeats")]
-        rows += [_cells(source) for source in self.sources]
-        if any(source.tokens is not None for source in self.sources):
-            tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
+        sources = self._shown
+        rows += [_cells(source) for source in sources]
+        if any(source.tokens is not None for source in sources):
+            tokens = [("tokens", "token share"), *(_token_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
-        if any(source.loss_tokens is not None for source in self.sources):
-            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in self.sources)]
+        if any(source.loss_tokens is not None for source in sources):
+            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
+        if any(source.target_repeats is not None for source in self.sources):
+            target = ["in the target", *(_repeats(source.target_repeats) for source in sources)]
+            rows = [(*row[:7], own, *row[7:]) for row, own in zip(rows, target, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
         lines = [f"{total}, from {len(self.sources)} source{'s' if len(self.sources) != 1 else ''}"]
         for name, *numbers in rows:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
+        for group in self.groups:
+            lines.append(f"{group.prefix}: of {group.cells:,} cells those that repeat most; as_dict() has all")
+        lines += [] if self.proxy is None else [str(self.proxy)]
         return "\n".join([*lines, *map(str, self.stages)])
+
+    @property
+    def _shown(self) -> list[SourceReport]:
+        groups = self.groups
+        known = {source.name: source for source in (*self.sources, *(group.total for group in groups))}
+        plain = [{"name": source.name} for source in self.sources]
+        return [known[row["name"]] for row in shown(plain, [group.as_dict() for group in groups])]
+
+
+def _summed(names: Sequence[str], columns: Sequence[Sequence[Fraction]]) -> tuple[list[str], list[list[Fraction]]]:
+    """Return names and shares with the sums of each group of more than twelve cells."""
+    prefixes = [name.partition("[")[0] if name.endswith("]") else "" for name in names]
+    often = Counter(prefixes)
+    out: dict[str, list[Fraction]] = {}
+    for name, prefix, *shares in zip(names, prefixes, *columns, strict=True):
+        known = out.setdefault(f"{prefix}[{often[prefix]} cells]" if prefix and often[prefix] > _FEW else name, [])
+        known[:] = [a + b for a, b in zip(known, shares, strict=True)] if known else shares
+    return list(out), [list(column) for column in zip(*out.values(), strict=True)]
 
 
 class Dropped(NamedTuple):
@@ -277,7 +477,7 @@ class PackedReport(Report):
         return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
-        table = str(Report(None, self.documents, self.sources, self.stages)).partition("\n")[2]
+        table = str(Report(None, self.documents, self.sources, self.stages, proxy=self.proxy)).partition("\n")[2]
         if self.total is None or self.tokens is None:
             return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
         padding = self.total * self.width - self.tokens
@@ -339,9 +539,13 @@ def _with_loss(sources: Sequence[SourceReport], learned: Sequence[int | None]) -
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
     drawn = "" if source.drawn is None else f"{'' if source.exact else '≈'}{source.drawn:,}"
-    repeats = "" if source.repeats is None else short_number(source.repeats)
+    repeats = _repeats(source.repeats)
     numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realized))
     return (source.name, *numbers, drawn, repeats)
+
+
+def _repeats(repeats: float | None) -> str:
+    return "" if repeats is None else short_number(repeats)
 
 
 def _token_cells(source: SourceReport) -> tuple[str, str]:
@@ -407,13 +611,13 @@ def _leaves(
     asked: Fraction | None,
     realized: Fraction | None,
     total: int | None,
-    cut: Subset | None = None,
-) -> Iterator[tuple[Leaf, Leaf | Subset, Fraction | None, Fraction | None]]:
+    cut: Subset | Subsample | None = None,
+) -> Iterator[tuple[Leaf, Leaf | Subset | Subsample, Fraction | None, Fraction | None]]:
     """Yield each leaf with its subset (itself if it has none), and the products of requested and realized weights."""
     if isinstance(node, Leaf):
         yield node, cut or node, asked, realized
         return
-    if isinstance(node, Subset):
+    if isinstance(node, Subset | Subsample):
         cut = cut or node  # the outermost subset is the smallest
     if len(node.children) == 1 and not isinstance(node, Interleaved):
         (count,) = [None] if total is None else node.draws(total)

@@ -4,9 +4,11 @@ from feedmill.planning.nodes.base import Leaf, Located, Node
 from feedmill.planning.nodes.blend import Blend, EpochizedBlend, Interleaved, StagedBlend
 from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.curriculum import Curriculum
+from feedmill.planning.nodes.groups import Groups
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, ShardShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
+from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "Concat",
     "Curriculum",
     "EpochizedBlend",
+    "Groups",
     "Interleaved",
     "Leaf",
     "Located",
@@ -24,6 +27,7 @@ __all__ = [
     "Shuffle",
     "Skip",
     "StagedBlend",
+    "Subsample",
     "Subset",
     "shuffled",
 ]

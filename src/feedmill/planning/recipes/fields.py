@@ -193,6 +193,30 @@ class CurriculumModel(Strict):
     )
 
 
+class GroupsModel(Strict):
+    """Samples of a source that come one after another."""
+
+    size: Count | None = Field(None, description="samples of each group")
+    by: str | None = Field(None, min_length=1, description="instead: a field of numbers or texts, equal within a group")
+    within: Literal["stored", "shuffled"] = Field(
+        "stored", description="order of a group's samples; shuffled: a new one in each epoch"
+    )
+
+    @model_validator(mode="after")
+    def _size_or_column(self) -> GroupsModel:
+        one_of(self, "size", "by")
+        return self
+
+
+def _short_groups(value: Any) -> Any:
+    """A number, or its text, is a size; another text is a column."""
+    number = _as_number(value)
+    if type(number) is int:
+        return {"size": number}
+    return {"by": value} if isinstance(value, str) else value
+
+
+GroupsField = Annotated[GroupsModel, BeforeValidator(_short_groups, json_schema_input_type=GroupsModel | int | str)]
 CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
 
 Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
@@ -205,6 +229,51 @@ def one_of(model: BaseModel, *names: str) -> None:
     if len(given) != 1:
         listed = ", ".join(f"'{name}'" for name in names[:-1]) + f" or '{names[-1]}'"
         raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
+
+
+class ProxyModel(Strict):
+    """A small run, whose sources repeat as often as in the run that it stands for."""
+
+    tokens: Count | None = Field(None, description="its length in tokens")
+    samples: Count | None = Field(None, description="its length in samples, instead of tokens")
+    of: Count | None = Field(
+        None, description="length of the run that it stands for, in the same unit; default: where the recipe ends"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ProxyModel:
+        one_of(self, "tokens", "samples")
+        if self.of is not None and self.of < self.amount:
+            raise ValueError(
+                f"a proxy of {self.amount:,} {self.unit} is larger than the run of {self.of:,} that it stands for"
+            )
+        return self
+
+    @property
+    def unit(self) -> Literal["tokens", "samples"]:
+        """What it is measured in."""
+        return "samples" if self.tokens is None else "tokens"
+
+    @property
+    def amount(self) -> int:
+        """Its length."""
+        return self.tokens or self.samples or 0
+
+
+def _proxy_short(value: Any) -> Any:
+    """Expand tokens, or tokens of others as in 1B/200B, to the mapping they abbreviate."""
+    if type(value) is int:
+        return {"tokens": value}
+    if not isinstance(value, str):
+        return value
+    amount, slash, of = value.partition("/")
+    return {"tokens": amount.strip(), **({"of": of.strip()} if slash else {})}
+
+
+ProxyField = Annotated[
+    ProxyModel,
+    BeforeValidator(_proxy_short, json_schema_input_type=ProxyModel | int | Annotated[str, Field(pattern=r"^[0-9]")]),
+]
 
 
 class DecodeModel(Strict):
