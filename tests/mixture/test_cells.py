@@ -309,6 +309,12 @@ def test_missing_lineage_documents_and_attributes(tmp_path: Path) -> None:
     missing.write_bytes(kept.splitlines(keepends=True)[0])
     with pytest.raises(DataError, match="the attributes have 1 rows"):
         cells(path, by=["q__s"], **QUIET)
+    missing.write_bytes(kept.replace(b'"1-1"', b'"1-7"'))
+    with pytest.raises(DataError, match=r"'line 2': the row belongs to the id '1-7', but the document in .* is '1-1'"):
+        cells(path, by=["q__s"], **QUIET)
+    missing.write_bytes(kept + kept)
+    with pytest.raises(DataError, match="have more rows than"):
+        cells(path, by=["q__s"], **QUIET)
     missing.write_bytes(kept)
     fm.tag(str(source), ["char_length_v1"], name="len", **QUIET)
     assert cells(path, by=["len__length"], **QUIET).sidecars[0].outside == 0

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
-from feedmill.curation.mix.align import Pairing, verify
+from feedmill.curation.provenance import Verdict, stale, verdict
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.kinds import ARROW, PARQUET
 from feedmill.documents.lines import read_blocks
@@ -43,7 +43,7 @@ from feedmill.formats.documents import one_a_line, read_lines, rows_of
 from feedmill.formats.sample import Sample
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.inside import count_read
-from feedmill.storage import Store, open_store
+from feedmill.storage import Entry, Store, open_store
 
 FIELDS, INDEX = "fields", "index"
 """Places of columns, beside ``attributes/SET``."""
@@ -92,6 +92,9 @@ class Wanted(NamedTuple):
     def steps(self) -> tuple[str, ...]:
         """Keys that lead to the value in a row."""
         return ("attributes", self.name) if self.set else tuple(self.name.split("."))
+
+
+_ID = Wanted(FIELDS, "id")
 
 
 @dataclass(frozen=True)
@@ -336,15 +339,64 @@ def read_columns(file: DocumentFile, wanted: Sequence[Wanted]) -> dict[Wanted, C
     fields = [one for one in wanted if not one.set]
     if fields:
         found |= _columns_of_table(file, fields) if file.kind in (PARQUET, ARROW) else _columns_of_lines(file, fields)
+    ids: list[Any] | None = None
     for name in dict.fromkeys(one.set for one in wanted if one.set):
-        error = verify(Pairing(file, (name,))).error
-        if error is not None:
-            raise error
+        store, path = file.store(), file.attributes(name)
+        answer = verdict(store, name, path, Entry(file.path, file.size, file.version))
+        if answer is Verdict.OTHER:
+            raise stale(store, path, file.name)
         chosen = [one for one in wanted if one.set == name]
-        path = file.attributes(name)
-        reader = RowReader(chosen, file.store().locate(path))
-        found |= _collected(reader, chosen, read_lines(file.store(), path, advance=count_read, json=True))
+        blocks = read_lines(store, path, advance=count_read, json=True)
+        if answer is Verdict.UNKNOWN:  # without a record, ids tell
+            ids = _ids(file) if ids is None else ids
+            found |= _compared(file, store.locate(path), chosen, blocks, ids)
+        else:
+            found |= _collected(RowReader(chosen, store.locate(path)), chosen, blocks)
     return found
+
+
+def _ids(file: DocumentFile) -> list[Any]:
+    """Return the id of each document, None without one."""
+    reader, found = RowReader((_ID,), file.name), list[Any]()
+    with uncollected():
+        for block in read_blocks(file, fields=("id",)):
+            found += reader.read(block)[0]
+    return found
+
+
+def _compared(
+    file: DocumentFile, path: str, wanted: Sequence[Wanted], blocks: Iterator[bytes], ids: list[Any]
+) -> dict[Wanted, ColumnData]:
+    """Return columns of attributes whose rows have these ids. Raises `DataError` if a row has another one."""
+    reader, columns, row = RowReader((*wanted, _ID), path), [Collected() for _ in wanted], 0
+    with uncollected():
+        for block in blocks:
+            *values, own = reader.read(block)
+            if own != ids[row : row + len(own)]:
+                raise _misaligned(file, path, row, own, ids)
+            for column, found in zip(columns, values, strict=True):
+                column.add(found)
+            row += len(own)
+    if row != len(ids):
+        raise _misaligned(file, path, row, [], ids)
+    return {one: column.data() for one, column in zip(wanted, columns, strict=True)}
+
+
+def _misaligned(file: DocumentFile, path: str, row: int, own: list[Any], ids: list[Any]) -> DataError:
+    other = next((n for n, value in enumerate(own, row) if n >= len(ids) or value != ids[n]), row)
+    if not own:
+        what = f"the attributes have {row:,} rows, but {file.name} has {len(ids):,} documents"
+    elif other >= len(ids):
+        what = f"the attributes have more rows than {file.name} has documents ({len(ids):,})"
+    else:
+        what = f"the row belongs to the id {own[other - row]!r}, but the document in {file.name} is {ids[other]!r}"
+    return DataError(
+        what,
+        file=path,
+        record=f"line {other + 1}",
+        kind="misaligned-attributes",
+        fix="Compute the attributes again: documents and attributes must have the same rows in the same order.",
+    )
 
 
 def _columns_of_lines(file: DocumentFile, wanted: Sequence[Wanted]) -> dict[Wanted, ColumnData]:
