@@ -103,7 +103,7 @@ def mixture(table: CellTable, number: int) -> str:
     labels, stages = table.names(), []
     for tokens in RUN.values():
         weights = rng.dirichlet(natural / natural.sum() * len(natural) / 2 + 1e-3)
-        named = ", ".join(f'"{label}": {max(weight, 1e-9):.9f}' for label, weight in zip(labels, weights, strict=True))
+        named = ", ".join(f'"{label}": {weight:.5f}' for label, weight in zip(labels, weights, strict=True))
         stages.append(f"- {{tokens: {tokens}, weights: {{{named}}}}}")
     head = f"seed: {number}\nunit: tokens\nblend:\n  cells: {{of: tokens, by: [topic, quality]}}\nstages:\n"
     return head + "\n".join(stages) + "\n"
