@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -55,23 +55,23 @@ class Simulated(Dataset):
     def splits(self) -> Mapping[str, int]:
         return {}
 
-    def _none(self, *_: Any) -> Any:
+    def _none(self, *_: Any) -> NoReturn:
         raise AssertionError("a token file was read")
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        return self._none(indices)
+        self._none(indices)
 
     def locate(self, index: int) -> Source:
-        return self._none(index)
+        self._none(index)
 
     def find(self, key: str) -> int:
-        return self._none(key)
+        self._none(key)
 
     def describe(self) -> dict[str, Any]:
-        return self._none()
+        self._none()
 
     def total(self, by: str, start: int = 0, stop: int | None = None) -> int | None:
-        return self._none(by, start, stop)
+        self._none(by, start, stop)
 
     lengths = property(_none)
 
@@ -91,7 +91,7 @@ def drawn(count: int, cells: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def written(dataset: Any, cells: int, pieces: list[tuple[np.ndarray, np.ndarray]]) -> CellTable:
     store, path = cells_path(dataset.url, RULE)
-    values = [[f"t{number // 10}", number % 10] for number in range(cells)]
+    values: list[list[Any]] = [[f"t{number // 10}", number % 10] for number in range(cells)]
     codes, lengths = zip(*pieces, strict=True)
     return write_cells(store, path, RULE, dataset.fingerprint(), len(dataset), values, codes, lengths)
 

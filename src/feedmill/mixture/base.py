@@ -96,7 +96,8 @@ class BaseRecipe:
     @property
     def natural(self) -> Floats:
         """Share of each source in what is at hand, float64[sources]."""
-        return self.at_hand / self.at_hand.sum()
+        shares: Floats = self.at_hand / self.at_hand.sum()
+        return shares
 
     @cached_property
     def weights(self) -> Floats:
