@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ import numpy as np
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.cells import CellTable, Rule, cells_path, write_cells
 from feedmill.formats.sample import Sample, Source
+from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage import LocalStore
@@ -177,8 +179,10 @@ def reading(folder: Path, cells: int) -> None:
 
 
 def rows_of(plan: Plan, batches: int) -> None:
-    for batch in range(batches):
-        plan.read_batch(np.arange(batch * _ROWS, (batch + 1) * _ROWS), "columns")
+    loader = Loader(plan, _ROWS)
+    for _ in islice(loader, batches):
+        pass
+    loader.close()
 
 
 def main(count: int, mixtures: int, cells: int) -> None:
