@@ -89,7 +89,7 @@ class PackedPlan(Plan):
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
-        self.documents, self.loss = documents, documents.loss
+        self.documents, self.loss, self.proxy = documents, documents.loss, documents.proxy
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
@@ -398,7 +398,16 @@ class PackedPlan(Plan):
         if total is None:
             inner = self.documents.report(None)
             return PackedReport(
-                self.length, None, inner.sources, inner.stages, None, self.width, None, None, whole=self.whole
+                self.length,
+                None,
+                inner.sources,
+                inner.stages,
+                None,
+                self.width,
+                None,
+                None,
+                whole=self.whole,
+                proxy=inner.proxy,
             )
         rows = self._after(total)
         inner = self.documents.report(self.map.reach(rows))
@@ -412,7 +421,7 @@ class PackedPlan(Plan):
                 w.media * w.kept / w.samples * (sources[n].drawn or 0)
                 for n, w in zip(self.stream.samples, self.whole, strict=True)
             )
-        return PackedReport(
+        found = PackedReport(
             self.length,
             total,
             sources,
@@ -425,6 +434,9 @@ class PackedPlan(Plan):
             self.whole,
             self.map.used_up(rows) if isinstance(self.map, best_fit.BestFit) else {},
         )
+        if self.proxy is None:
+            return found
+        return self.proxy.compared(found, self.node, sum(source.drawn or 0 for source in sources))
 
     def drawn(self, samples: int) -> list[int]:
         """Return how many documents of each source the first `samples` rows hold.
@@ -471,6 +483,7 @@ class PackedPlan(Plan):
         size = "endless" if self.length is None else f"{self.length:,} rows"
         inner = tree_of(self.node, self.names)
         head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
+        head += "" if self.proxy is None else f", {self.proxy}"
         how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.text}")
         return render((head, [(how, [inner])]))
 
