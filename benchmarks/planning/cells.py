@@ -18,14 +18,16 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.cells import CellTable, Rule, cells_path, write_cells
 from feedmill.formats.sample import Sample, Source
+from feedmill.loading.loader import Loader
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.storage import LocalStore
@@ -55,23 +57,23 @@ class Simulated(Dataset):
     def splits(self) -> Mapping[str, int]:
         return {}
 
-    def _none(self, *_: Any) -> Any:
+    def _none(self, *_: Any) -> NoReturn:
         raise AssertionError("a token file was read")
 
     def read_raw(self, indices: Indices) -> list[Sample]:
-        return self._none(indices)
+        self._none(indices)
 
     def locate(self, index: int) -> Source:
-        return self._none(index)
+        self._none(index)
 
     def find(self, key: str) -> int:
-        return self._none(key)
+        self._none(key)
 
     def describe(self) -> dict[str, Any]:
-        return self._none()
+        self._none()
 
     def total(self, by: str, start: int = 0, stop: int | None = None) -> int | None:
-        return self._none(by, start, stop)
+        self._none(by, start, stop)
 
     lengths = property(_none)
 
@@ -91,7 +93,7 @@ def drawn(count: int, cells: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def written(dataset: Any, cells: int, pieces: list[tuple[np.ndarray, np.ndarray]]) -> CellTable:
     store, path = cells_path(dataset.url, RULE)
-    values = [[f"t{number // 10}", number % 10] for number in range(cells)]
+    values: list[list[Any]] = [[f"t{number // 10}", number % 10] for number in range(cells)]
     codes, lengths = zip(*pieces, strict=True)
     return write_cells(store, path, RULE, dataset.fingerprint(), len(dataset), values, codes, lengths)
 
@@ -103,7 +105,7 @@ def mixture(table: CellTable, number: int) -> str:
     labels, stages = table.names(), []
     for tokens in RUN.values():
         weights = rng.dirichlet(natural / natural.sum() * len(natural) / 2 + 1e-3)
-        named = ", ".join(f'"{label}": {max(weight, 1e-9):.9f}' for label, weight in zip(labels, weights, strict=True))
+        named = ", ".join(f'"{label}": {weight:.5f}' for label, weight in zip(labels, weights, strict=True))
         stages.append(f"- {{tokens: {tokens}, weights: {{{named}}}}}")
     head = f"seed: {number}\nunit: tokens\nblend:\n  cells: {{of: tokens, by: [topic, quality]}}\nstages:\n"
     return head + "\n".join(stages) + "\n"
@@ -177,8 +179,10 @@ def reading(folder: Path, cells: int) -> None:
 
 
 def rows_of(plan: Plan, batches: int) -> None:
-    for batch in range(batches):
-        plan.read_batch(np.arange(batch * _ROWS, (batch + 1) * _ROWS), "columns")
+    loader = Loader(plan, _ROWS)
+    for _ in islice(loader, batches):
+        pass
+    loader.close()
 
 
 def main(count: int, mixtures: int, cells: int) -> None:

@@ -142,7 +142,8 @@ class CellTable:
         documents: number of documents of the dataset.
         outside: number of documents in no cell.
         cells: the cells, in the order of their codes.
-        facts: what the writer said of how the codes were made, such as ``missing`` (column -> documents without it).
+        facts: what the writer said of how the codes were made: ``columns``, name -> where it was found, and how many
+            documents are ``missing`` in it.
     """
 
     def __init__(self, store: Store, path: str) -> None:

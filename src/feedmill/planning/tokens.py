@@ -49,6 +49,7 @@ class Tokens:
     def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
         self._sources, self._unit, self.used = sources, unit, False
         self._totals: dict[tuple[int, int, int], Fraction] = {}
+        self._means: dict[Node, Fraction] = {}
 
     def mean(self, node: Node) -> Fraction:
         """Return the exact mean of tokens per sample over an epoch of the node; for an endless node, the limit.
@@ -57,7 +58,9 @@ class Tokens:
             ConfigError: the lengths of a source are unknown, or the node has no tokens at all.
         """
         self.used = True
-        mean = self._mean(node)
+        mean = self._means.get(node)
+        if mean is None:
+            mean = self._means[node] = self._mean(node)
         if not mean:
             none = "no tokens in the loss: their masks exclude all" if self._unit == LOSS_TOKENS else "no tokens"
             raise ConfigError(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, EmptyResult
-from feedmill.formats.cells import Rule
+from feedmill.formats.cells import Rule, cells_path, write_cells
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
@@ -304,10 +304,12 @@ def test_missing_and_old_cells_name_the_command(tmp_path: Path) -> None:
 def test_empty_cells_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     base = Tokenized(str(tmp_path / "tok"), [3] * 20)
     codes = np.array([0] * 12 + [0xFFFF] * 8, np.uint16)
-    put_in_cells(tmp_path, base, codes, [[1, "a"], [2, "b"]])
+    store, path = cells_path(base.url, Rule(BY))
+    facts = {"columns": {"topic": {"missing": 8}, "quality": {"missing": 0}}}
+    write_cells(store, path, Rule(BY), base.fingerprint(), 20, [[1, "a"], [2, "b"]], [codes], facts=facts)
     plan = of_cells({"samples": 10}, tmp_path, base)
     assert plan.names == ["tok[quality=1,topic=a]"]
-    assert "8 of 20 documents are in no cell" in caplog.text
+    assert "8 of 20 documents are in no cell and are never drawn (8 without 'topic')" in caplog.text
     blend = {"cells": {"of": "tok", "by": list(BY)}, "weights": {"quality=1,topic=a": 1, "quality=2,topic=b": 1}}
     with pytest.raises(ConfigError, match="cell without documents: 'quality=2,topic=b'"):
         of_cells({"blend": blend}, tmp_path, base)

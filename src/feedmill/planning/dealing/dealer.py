@@ -40,7 +40,7 @@ AHEAD, MOST_AHEAD = 1024, 16_384
 the first batch waits for the first call."""
 ROWS_AHEAD = 256, 1024
 """The same for packed rows, each of which has many documents, and may need that more of them are planned."""
-_PER_SOURCE, _MOST_OF_MANY = 128, 131_072
+_PER_SOURCE, _ROWS_PER_SOURCE, _MOST_OF_MANY = 128, 64, 131_072
 """With many sources, a call has the fixed cost of thousands of positions for each source."""
 _RANKS = 1
 """Number of the child key of a batch's key that orders its ranks."""
@@ -107,8 +107,10 @@ class Dealer:
         self._slices = deals_slices(plan, grid)  # deal whole slices, so that each rank's batch has one source
         self._locate = getattr(plan, "locate_ahead", None)
         self._locate_batches = getattr(plan, "locate_batches", None)
-        most = max(MOST_AHEAD, min(_PER_SOURCE * len(getattr(plan, "sources", ())), _MOST_OF_MANY))
-        self._ahead = (AHEAD, most) if self._locate_batches is None else ROWS_AHEAD
+        sources = len(getattr(plan, "sources", ()))
+        most = max(MOST_AHEAD, min(_PER_SOURCE * sources, _MOST_OF_MANY))
+        rows = max(ROWS_AHEAD[1], min(_ROWS_PER_SOURCE * sources, MOST_AHEAD))
+        self._ahead = (AHEAD, most) if self._locate_batches is None else (ROWS_AHEAD[0], rows)
         balance = dealing.balance
         self._costs = None
         if balance is not None:

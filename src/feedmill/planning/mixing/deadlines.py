@@ -36,7 +36,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,15 +68,22 @@ def groups_of(counts: Sequence[int]) -> list[list[int]] | None:
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: (-counts[i], i))
     if len(order) > MANY:
         return None
-    if _width(counts, order) <= _NARROW:
+    sizes = [counts[i] for i in order]
+    heavy = list(accumulate(sizes))  # weights of the first sources
+    whole = heavy[-1] // sizes[-1] + 1
+    if whole <= _NARROW:
         return [order]
-    splits = [[order[cut:], order[:cut]] for cut in range(1, len(order))]
-    best = min([[order], *splits], key=lambda groups: max(_width(counts, group) for group in groups))
-    return best if all(_width(counts, group) <= _WIDEST for group in best) else None
-
-
-def _width(counts: Sequence[int], group: Sequence[int]) -> int:
-    return sum(counts[i] for i in group) // counts[group[-1]] + 1
+    widths = [
+        max((heavy[-1] - before) // sizes[-1] + 1, before // size + 1)
+        for before, size in zip(heavy[:-1], sizes[:-1], strict=True)
+    ]
+    least = min([whole, *widths])
+    if least > _WIDEST:
+        return None
+    if least == whole:
+        return [order]
+    cut = widths.index(least) + 1
+    return [order[cut:], order[:cut]]
 
 
 class Deadlines:

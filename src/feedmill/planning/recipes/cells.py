@@ -130,7 +130,7 @@ def drawn_cells(dataset: Dataset, cells: CellsModel, name: str, recipe: Parsed, 
     with recipe_line(recipe, (*place, "cells")):
         table = table_of(dataset, rule, recipe, "cells")
     if table.outside:
-        missing = table.facts.get("missing") or {}
+        missing = {name: column["missing"] for name, column in (table.facts.get("columns") or {}).items()}
         why = ", ".join(f"{count:,} without {column!r}" for column, count in missing.items() if count)
         logger.warning(
             "%s: %s of %s documents are in no cell and are never drawn%s",
