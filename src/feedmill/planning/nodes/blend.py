@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from math import inf, lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -98,6 +99,12 @@ class Interleaved(Junction):
         # An endless child counts as one epoch of maximum length.
         self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
         self._per_epoch = np.array(schedule.drawn(self.length or LONGEST), np.int64)
+
+    def cut(self, length: int) -> Interleaved:
+        """Return this blend, which must be endless, up to a length. Raises `ConfigError` if its children allow less."""
+        other = copy(self)
+        Interleaved.__init__(other, self.children, self._schedule, length)
+        return other
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)

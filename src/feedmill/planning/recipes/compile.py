@@ -212,10 +212,8 @@ def _ended(root: Node, recipe: Parsed, proxy: Proxy, compiler: _Compiler) -> Nod
                 _check_own_length(recipe, compiler, proxy, expected(root, root.length, means, proxy.unit))
             return root
         length = samples_for(root, proxy.amount, LONGEST, means, proxy.unit)
-        if isinstance(root, StagedBlend):
-            return StagedBlend.of(root.below, {**root.arguments(), "length": length, "caps": root.caps})
         if isinstance(root, Interleaved):
-            return type(root).of(root.below, {**root.arguments(), "length": length})
+            return root.cut(length)
         if isinstance(root, Repeat):
             return Repeat(root.child, length=length, max_repeats=root.max_repeats, name=root.name)
         return Repeat(root, length=length)
