@@ -34,17 +34,18 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.formats.base import Dataset
-from feedmill.formats.costs import INDEXED
-from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
+from feedmill.formats.costs import INDEXED, LOSS_TOKENS
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS, read_lines, rows_of
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.mixture.columnfiles import FIELDS, INDEX, SPANS, Wanted, table_of, value_of
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.outputs import main_file
 
 Int64s = npt.NDArray[np.int64]
 _SPANS = re.compile(rf"({'|'.join(SPANS)})\((.+)\)")
+_OF_TOKENS = ("tokens", LOSS_TOKENS, "bytes")
 _LOOKED = 3
 """Files of a level, and rows of samples, in whose first rows names are looked for."""
 _ROWS = 100
@@ -126,7 +127,7 @@ class Origins:
         self._inputs: dict[str, list[str] | None] = {}
         self._documents: dict[str, DocumentFile | None] = {}
         self._names: dict[str, dict[str, list[str]]] = {}
-        self._sets: dict[str, list[str]] = {}
+        self._listed: dict[str, frozenset[str]] = {}
         rows = dataset.rows if isinstance(dataset, TokenRows) else dataset
         self.by_file = isinstance(rows, TokenDataset)
         if isinstance(rows, TokenDataset):
@@ -184,17 +185,20 @@ class Origins:
     def sets(self, path: str) -> dict[str, str]:
         """Return the existing attribute files of a file of documents, by the name of the set."""
         file = self.documents(path)
-        if file is None or not file.path.startswith("documents/"):
+        if file is None or not file.path.startswith(f"{DOCUMENTS}/"):
             return {}
-        store = file.store()
-        try:
-            if store.url not in self._sets:
-                self._sets[store.url] = sorted({entry.path.split("/")[1] for entry in store.files(ATTRIBUTES)})
-            names = self._sets[store.url]
-        except NotFound:
-            return {}
-        paths = {name: file.attributes(name) for name in names}
-        return {name: below for name, below in paths.items() if store.exists(below)}
+        known = self._attributes(file.store())
+        names = sorted({path.split("/")[1] for path in known})
+        return {name: below for name in names if (below := file.attributes(name)) in known}
+
+    def _attributes(self, store: Store) -> frozenset[str]:
+        """Return the files below ``attributes/``, which are listed once: in an object store each look is a request."""
+        if store.url not in self._listed:
+            try:
+                self._listed[store.url] = frozenset(entry.path for entry in store.files(ATTRIBUTES))
+            except NotFound:
+                self._listed[store.url] = frozenset()
+        return self._listed[store.url]
 
     def levels(self) -> Iterator[list[str]]:
         """Yield some files of the dataset, then some that these were made from, and so on."""
@@ -234,13 +238,13 @@ class Origins:
         place, _, rest = name.partition(":")
         if rest and (place in (INDEX, FIELDS) or place.startswith(f"{ATTRIBUTES}/")):
             return self._in_place(Wanted(place, rest, spans))
-        fits = [Wanted(INDEX, name)] if name in INDEXED and self.dataset.costs(name) is not None else []
+        fits = [Wanted(INDEX, name)] if self._is_indexed(name) else []
         if fits:
             try:
                 _ = self.by_samples
             except ConfigError:  # sequences of several documents: there is only the index
                 return Found(fits[0])
-        seen: dict[str, list[str]] = {INDEX: [each for each in INDEXED[:2] if isinstance(self.dataset, TokenDataset)]}
+        seen: dict[str, list[str]] = {INDEX: [each for each in _OF_TOKENS if isinstance(self.dataset, TokenDataset)]}
         if self.by_samples:
             seen[FIELDS] = self._of_samples()
             fits += [Wanted(FIELDS, name, spans)] if self._sample_has(name) else []
@@ -269,9 +273,14 @@ class Origins:
             raise self._missing(name, seen)
         return self._in_place(fits[0])
 
+    def _is_indexed(self, name: str) -> bool:
+        if name in _OF_TOKENS and isinstance(self.dataset, TokenDataset):
+            return True  # without computing it
+        return name in INDEXED and self.dataset.costs(name) is not None
+
     def _in_place(self, wanted: Wanted) -> Found:
         if wanted.place == INDEX:
-            if wanted.name not in INDEXED or self.dataset.costs(wanted.name) is None:
+            if not self._is_indexed(wanted.name):
                 raise self._missing(wanted.name, {INDEX: []})
             return Found(wanted._replace(spans=""))
         if self.by_samples and wanted.set:
@@ -316,7 +325,9 @@ class Origins:
         if file is None:
             return False
         if wanted.set:
-            return wanted.set in self.sets(path)
+            return file.path.startswith(f"{DOCUMENTS}/") and file.attributes(wanted.set) in self._attributes(
+                file.store()
+            )
         return bool(_matches(wanted.name, FIELDS, self.names_in(path).get(FIELDS, []))) or not self.inputs(path)
 
     def leaves(self, wanted: Wanted) -> dict[str, bool]:
@@ -394,8 +405,8 @@ def no_lineage(path: str, name: str) -> ConfigError:
         f"the documents of this file are unknown, because it has no lineage; {name!r} is no column of its index",
         file=path,
         kind="no-lineage",
-        fix="Write it again with 'feedmill tokenize', which writes its lineage, or choose among index columns: tokens,"
-        " bytes.",
+        fix="Write it again with 'feedmill tokenize', which writes its lineage, or choose a column of its index:"
+        f" {', '.join(_OF_TOKENS)}.",
     )
 
 

@@ -169,7 +169,7 @@ def cells(options: Cells) -> CellsReport:
         EmptyResult: No document is in a cell.
     """
     begun, path = time.monotonic(), os.fspath(options.path)
-    jobs: list[_Job] = []
+    jobs: list[SidecarJob] = []
 
     def plan(dry: DryRun) -> None:
         for job in jobs:
@@ -191,7 +191,7 @@ def cells(options: Cells) -> CellsReport:
     return CellsReport(path, [job.report for job in jobs], time.monotonic() - begun)
 
 
-def _of_dataset(options: Cells) -> _Job:
+def _of_dataset(options: Cells) -> SidecarJob:
     path = os.fspath(options.path)
     if not options.by and not options.where:
         raise ConfigError(
@@ -202,10 +202,10 @@ def _of_dataset(options: Cells) -> _Job:
         )
     split = TRAIN_OR_ALL if options.split is None else options.split
     rule = Rule(tuple(columns_of(options.by)), dict(options.where or {}))
-    return _Job(open_dataset(path, split=split, raw=True), rule)
+    return SidecarJob(open_dataset(path, split=split, raw=True), rule)
 
 
-def _of_recipe(recipe: Recipe, options: Cells) -> list[_Job]:
+def _of_recipe(recipe: Recipe, options: Cells) -> list[SidecarJob]:
     """Return the sidecars that a recipe and the recipes in it need, each once."""
     given = [name for name in ("by", "where", "split") if getattr(options, name)]
     if given:
@@ -215,11 +215,11 @@ def _of_recipe(recipe: Recipe, options: Cells) -> list[_Job]:
             kind="bad-option",
             fix="Give the dataset, or change the recipe.",
         )
-    jobs: dict[tuple[str, str], _Job] = {}
+    jobs: dict[tuple[str, str], SidecarJob] = {}
     for owner, place, member, rule in rules(recipe):
         with recipe_line(owner, place):
             dataset = _opened(owner, member)
-            job = _Job(dataset, rule)
+            job = SidecarJob(dataset, rule)
         jobs.setdefault((job.store.url, job.path), job)
     if not jobs:
         raise ConfigError(
@@ -249,7 +249,7 @@ def _storage(recipe: Parsed) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _read(jobs: Sequence[_Job], options: Cells) -> None:
+def _read(jobs: Sequence[SidecarJob], options: Cells) -> None:
     """Read the columns of all sidecars: the files that were not read before, or have changed."""
     units, sizes, held = [], [], set()
     for job in jobs:
@@ -271,7 +271,7 @@ def _read(jobs: Sequence[_Job], options: Cells) -> None:
         work.finish()
 
 
-class _Job:
+class SidecarJob:
     """A sidecar to make.
 
     Args:
@@ -459,12 +459,19 @@ class _Job:
             values_of, lut = combinations.final()
             facts = {"columns": self._facts(coders, missing), "unmatched": unmatched}
 
+            tokens = _has_tokens(self.dataset)
+            # Without a mask, all tokens contribute to the loss. Masks are read where a recipe counts loss tokens.
+            learned = np.zeros(OUTSIDE + 1) if tokens and _has_no_masks(self.dataset) else None
+
             def pieces() -> Iterator[npt.NDArray[np.uint16]]:
                 provisional.seek(0)
+                lengths = self._lengths()
                 while data := provisional.read(2 * AT_ONCE):
-                    yield lut[np.frombuffer(data, np.uint16)]
+                    codes = lut[np.frombuffer(data, np.uint16)]
+                    if learned is not None:
+                        learned[:] += np.bincount(codes, next(lengths), OUTSIDE + 1)
+                    yield codes
 
-            lengths = self._lengths() if _has_tokens(self.dataset) else None
             return write_cells(
                 self.store,
                 self.path,
@@ -473,7 +480,8 @@ class _Job:
                 len(self.dataset),
                 values_of,
                 pieces(),
-                lengths,
+                self._lengths() if tokens else None,
+                loss_tokens=None if learned is None else lambda: [int(each) for each in learned[: len(values_of)]],
                 facts=facts,
             )
 
@@ -545,6 +553,10 @@ def _size(identity: tuple[Any, ...]) -> int:
 
 def _has_tokens(dataset: Dataset) -> bool:
     return isinstance(dataset, TokenDataset) or dataset.lengths is not None
+
+
+def _has_no_masks(dataset: Dataset) -> bool:
+    return isinstance(dataset, TokenDataset) and dataset.masks is None
 
 
 @dataclass(frozen=True)

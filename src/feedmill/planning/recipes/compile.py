@@ -30,7 +30,7 @@ from feedmill.planning.bounds import longest
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
 from feedmill.planning.dialects import Place
-from feedmill.planning.mixing.blend import exact_weight, normalize
+from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
 from feedmill.planning.nodes import (
     Blend,
     Concat,
@@ -45,6 +45,8 @@ from feedmill.planning.nodes import (
 )
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.blend import Caps
+from feedmill.planning.nodes.concat import common_group
+from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -59,17 +61,21 @@ from feedmill.planning.recipes.member import (
     aux_is_there,
     aux_url,
     bounds_of,
-    curriculum_of,
+    grouped_range,
     join_folder,
     join_parts,
     names_of,
+    no_whole_group,
+    ordered,
     recipe_line,
+    rounded,
     shuffle_as,
+    whole_groups,
     within,
 )
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.planning.tokens import Tokens, per_sample, per_sample_of_many
 from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
@@ -125,6 +131,12 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            if packing.method == "best_fit" and plan.node.first_group != 1:
+                raise ConfigError(
+                    f"best-fit packing would put the samples of a group into different rows ({described(plan.node)})",
+                    kind="bad-recipe",
+                    fix="Use 'method: concat', which keeps their order and cuts rows anywhere, or remove 'groups'.",
+                )
             if packing.rows is not None:
                 packing = replace(packing, rows=compiler.scaled(packing.rows))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
@@ -377,7 +389,7 @@ class _Compiler:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
             length = None if model.samples is None else self.scaled(model.samples)
-            return Repeat(node, model.epochs, length=length, max_repeats=cap, name=name)
+            return whole_groups(Repeat(node, model.epochs, length=length, max_repeats=cap, name=name))
 
 
 def _run_length(model: RecipeModel) -> int:
@@ -420,8 +432,10 @@ class Walk:
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit != "samples":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
+        run_length, in_groups = group_runs(streams, run_length)
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
-            return Blend(streams, weights, length=samples, run_length=run_length)
+            make = partial(Blend, streams, weights, run_length=run_length, in_groups=in_groups)
+            return in_whole_groups(make, streams, samples)
 
     def cells(
         self,
@@ -460,7 +474,7 @@ class Walk:
             node = self.drawn(whole, prefix + own)
             if member.curriculum is not None:
                 with recipe_line(self.file, (*place, "curriculum")):
-                    node = curriculum_of(node, member.curriculum, self.seed, prefix + own, self.compiler.sources)
+                    node = ordered(node, member, None, self.seed, prefix + own, self.compiler.sources)
             else:
                 order = member.shuffle or as_described(shuffle, dataset)
                 node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
@@ -473,7 +487,7 @@ class Walk:
             if drawn.weights is None:  # in any unit, the natural shares are those of documents
                 weights: Sequence[Any] = documents
             elif mix is not member and mix.unit != "samples":
-                weights = per_sample(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+                weights = per_sample_of_many(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
             else:
                 weights = drawn.weights
         with recipe_line(self.file, place if samples is None else ("samples",)):
@@ -503,14 +517,16 @@ class Walk:
         def mean(source: int, unit: str = "tokens") -> Fraction:
             return self.mean(streams[source], (*place, "blend", source), unit)
 
+        run_length, in_groups = group_runs(streams, run_length)
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         whole = 0  # of the stages so far, without a proxy
         for number, stage in enumerate(stages):
             assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
+                of_units = per_sample_of_many if (mix.blend or [])[0].cells is not None else per_sample
                 in_units = mix.unit != "samples"
-                shares = per_sample(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
+                shares = of_units(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
             with recipe_line(self.file, (*here, number)):
                 average = (
                     shares if stage.ramp is None else [(a + b) / 2 for a, b in zip(parts[-1][1], shares, strict=True)]
@@ -528,7 +544,8 @@ class Walk:
                 parts.append((length, shares, stage.ramp))
         caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples, run_length=run_length, caps=caps)
+            make = partial(StagedBlend, streams, parts, run_length=run_length, in_groups=in_groups, caps=caps)
+            return in_whole_groups(make, streams, samples)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Return an epochized blend: each epoch holds every member `repetitions` times."""
@@ -599,7 +616,7 @@ class Walk:
         """Return the member repeated `times` times; None repeats it without end."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
-            return Repeat(node, times, max_repeats=member.max_repeats, name=name)
+            return whole_groups(Repeat(node, times, max_repeats=member.max_repeats, name=name))
 
     def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """Return one epoch of a member in its own order, or an endless node."""
@@ -648,9 +665,15 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
-        if member.curriculum is not None:
-            with recipe_line(self.file, (*place, "curriculum")):
-                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
+        if member.curriculum is not None or member.groups is not None:
+            with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+                if member.groups is not None and self.compiler.factor != 1:
+                    raise ConfigError(
+                        "'groups' and 'proxy' cannot be combined: a proxy draws single samples of a source",
+                        kind="bad-recipe",
+                        fix="Plan a small run of groups with a 'subset'.",
+                    )
+                return ordered(node, member, shuffle, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -663,8 +686,14 @@ class Walk:
             self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
             return self.drawn(leaf, name)
+        dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
-            cut = Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
+            start, stop = asked = bounds_of(self.file, member, dataset)
+            if member.groups is not None:
+                start, stop = grouped_range(member.groups, dataset, start, stop)
+            if (start, stop) != asked and start < stop:
+                logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
+            cut = Subset(leaf, start, stop)
         return self.drawn(cut, name)
 
     def drawn(self, node: Leaf | Subset, name: str) -> Node:
@@ -887,6 +916,35 @@ def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int, un
     return sum((share * walk.mean(node, ("blend", number), unit) for share, node in streams.values()), Fraction(0))
 
 
+def group_runs(streams: Sequence[Node], run_length: int) -> tuple[int, bool]:
+    """Return the run length of a blend, and whether it only keeps groups of samples together."""
+    together = common_group(streams)
+    if len(streams) == 1 or run_length > 1 or together is None or together == 1:
+        return run_length, False  # `Interleaved` rejects what tears groups apart
+    return together, True
+
+
+def in_whole_groups(make: Callable[..., Node], streams: Sequence[Node], samples: int | None) -> Node:
+    """Return a blend of some length that ends with a whole group.
+
+    Args:
+        make: returns the blend of a length.
+        streams: its children.
+        samples: the length in the recipe.
+    """
+    if samples is None or all(stream.group == 1 for stream in streams):
+        return make(length=samples)
+    free = make(length=None)
+    if samples > (free.length or samples):
+        return make(length=samples)  # an error that says how many there are
+    length = free.whole(samples)
+    if not length:
+        raise no_whole_group(free, samples)
+    if length < samples:
+        logger.warning("%s", rounded(samples, length, free))
+    return make(length=length)
+
+
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:
     """Check that the names in the stages match the sources.
 
@@ -967,7 +1025,7 @@ def stage_length(
         return stage.steps * global_batch
     if stage.tokens is None:
         return None
-    per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
+    per_sample = exact_sum([share * mean(i) for i, share in enumerate(shares) if share])
     samples = round(stage.tokens / per_sample / run_length) * run_length
     if samples < 1:
         raise ConfigError(
