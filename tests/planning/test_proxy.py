@@ -286,6 +286,26 @@ def test_an_endless_recipe_ends_where_the_proxy_says() -> None:
     assert json.loads(json.dumps(report.as_dict()))["proxy"]["of"] == 20_000_000
 
 
+def test_cutting_a_blend_is_giving_it_an_end() -> None:
+    names = [f"s{number}" for number in range(60)]
+    data = {name: Numbered(name, 1000 + 7 * number, tokens=100 + number) for number, name in enumerate(names)}
+    members = [{"path": name, "name": name, "weight": 1 + number % 5} for number, name in enumerate(names)]
+    recipe = {"unit": "tokens", "blend": members, "proxy": {"samples": 2000, "of": 8000}}
+    plan = Recipe.parse(recipe).plan(opener(data))  # whose weights per sample are fractions of a hundred digits
+    given = Recipe.parse({**recipe, "samples": 8000}).plan(opener(data))
+    assert plan.length == given.length == 2000 and plan.fingerprint == given.fingerprint
+    assert all(np.array_equal(a, b) for a, b in zip(located(plan), located(given), strict=True))
+    capped = "blend: [{path: docs}, {path: code}]\nstages: [{weights: {docs: 1, code: 1}, max_repeats: 2}]"
+    assert planned(capped, {"samples": 300, "of": 9000}).length == 300
+    with pytest.raises(ConfigError, match="repeated too often"):
+        planned(capped, {"samples": 3000, "of": 30_000})
+
+
+def located(plan: Plan) -> list[np.ndarray]:
+    found = plan.locate(np.arange(plan.length or 0))
+    return [found.source, found.index, found.epoch]
+
+
 def test_the_length_of_the_target_is_by_default_that_of_the_recipe() -> None:
     plan = planned("samples: 40k\nsource: docs", {"samples": 400})
     assert plan.length == 400 and plan.report().sources[0].used == 200
@@ -382,6 +402,8 @@ def test_unknown_tokens_and_orders_of_other_tools_are_refused() -> None:
         )
     with pytest.raises(ConfigError, match=r"the proxy lacks 'of'.* ends after a number of rows"):
         planned("source: docs\npack: {seq_len: 64, rows: 10}", "1k", {"docs": Tokenized("docs", [9] * 50)})
+    with pytest.raises(ConfigError, match="'groups' and 'proxy' cannot be combined"):
+        planned("blend: [{path: docs, groups: n}]", {"samples": 10, "of": 100})
     with pytest.raises(ConfigError, match="a plan has no proxy"):
         overview(planned(BLEND), proxy="1M/2M")
 

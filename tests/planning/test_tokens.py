@@ -1,5 +1,6 @@
 """Weights per token: converted by the exact mean lengths, and what the tokens of a run come to."""
 
+import json
 import random
 from fractions import Fraction
 from math import lcm
@@ -14,6 +15,7 @@ from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend, Subset
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from feedmill.planning.tokens import Tokens, per_sample
 from helpers.counted import counted
 from helpers.number_dataset import Numbered
@@ -139,6 +141,15 @@ def test_a_nested_recipe_in_another_tools_order_has_the_mean_of_all_its_sources(
     assert abs(float(mean) - (3 * 13 + 503) / 4) < 503 / 210
     assert a.asked + b.asked + own.asked == 1 and abs(float(a.asked / b.asked) - 3) < 0.1
     assert abs(float((a.asked + b.asked) * mean / (own.asked * 13)) - 1) < 1e-9
+
+
+def test_a_state_keeps_the_weights_of_many_sources() -> None:
+    data = {f"s{number}": Numbered(f"s{number}", 1000 + number, tokens=100 + number) for number in range(60)}
+    blend = [{"path": name, "name": name, "weight": 1 + len(data) % 7} for name in data]
+    plan = Recipe.parse({"unit": "tokens", "blend": blend}).plan(lambda path, **_: data[path.rpartition("/")[2]])
+    assert len(str(plan.node.schedule.asked[0])) > 80
+    outline = read_outline(json.loads(json.dumps(outline_text(plan))))
+    assert outline.parts() == Outline.of(plan).parts()
 
 
 def masked(folder: Path, name: str, lengths: list[int], share: float | None, seed: int) -> list[np.ndarray]:

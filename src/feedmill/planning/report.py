@@ -126,6 +126,8 @@ def _group(prefix: str, cells: Sequence[SourceReport]) -> GroupReport:
         return None if None in values else sum(values)
 
     sums = {each.name: total(each.name) for each in fields(SourceReport) if each.name not in ("name", "exact")}
+    if sums["target_repeats"] is not None:
+        sums["target_repeats"] = sum((cell.target_repeats or 0) * cell.used for cell in cells) / (total("used") or 1)
     whole = SourceReport(name=f"{prefix}[{len(cells)} cells]", exact=all(cell.exact for cell in cells), **sums)
 
     def badness(cell: SourceReport) -> tuple[float, float]:
@@ -337,7 +339,7 @@ class Report:
         if any(source.loss_tokens is not None for source in sources):
             loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
-        if any(source.target_repeats is not None for source in self.sources):
+        if any(source.target_repeats is not None for source in sources):
             target = ["in the target", *(_repeats(source.target_repeats) for source in sources)]
             rows = [(*row[:7], own, *row[7:]) for row, own in zip(rows, target, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

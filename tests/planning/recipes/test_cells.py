@@ -80,7 +80,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
     cells = draw(st.integers(1, 7))
     weight = st.sampled_from([0, 1, 2, "0.3", "12.5%", "1/7"])
     some = st.lists(weight, min_size=cells, max_size=cells).filter(lambda given: any(given))
-    recipe: dict[str, Any] = {"seed": draw(st.integers(0, 5)), "samples": draw(st.integers(1, 1500))}
+    recipe: dict[str, Any] = {"seed": draw(st.integers(0, 5)), "samples": draw(st.integers(100, 1500))}
     recipe["shuffle"] = draw(st.sampled_from(["none", "global", "block", {"kind": "block", "block": 16, "window": 3}]))
     recipe["unit"] = draw(st.sampled_from(["samples", "tokens"]))
     if draw(st.booleans()):
@@ -90,7 +90,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
             )
         )
     stages = draw(st.integers(0, 3))
-    if draw(st.booleans()):  # of stages with hundreds of samples, or of the samples above
+    if "pack" not in recipe and draw(st.booleans()):
         recipe["proxy"] = {"samples": recipe["samples"] // 3 + 1, "of": recipe["samples"]}
     return {
         "cells": cells,
@@ -99,7 +99,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
         "recipe": recipe,
         "weights": draw(some),
         "stages": [
-            {"weights": draw(some), "samples": draw(st.integers(4, 300)), "ramp": n > 0 and draw(st.booleans())}
+            {"weights": draw(some), "samples": draw(st.integers(100, 300)), "ramp": n > 0 and draw(st.booleans())}
             for n in range(stages)
         ],
     }

@@ -59,7 +59,9 @@ _WITH_ROOM = Fraction(127, 128)
 
 IntArray = npt.NDArray[np.int64]
 
-_RATIO = re.compile(r"\s*(\d{1,40})\s*/\s*(\d{1,40})\s*")
+_RATIO = re.compile(r"\s*(\d{1,4300})\s*/\s*(\d{1,4300})\s*")
+"""A fraction. Weights per token of hundreds of sources have thousands of digits, and states keep them; Python converts
+texts of up to 4,300."""
 
 
 def exact_weight(value: Any) -> Fraction:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from fractions import Fraction
 from math import inf, lcm
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -151,6 +152,12 @@ class Interleaved(Junction):
             if drawn > before or self.run_length == 1:
                 cut = min(cut, total - (drawn - child.whole(drawn)))
         return cut
+
+    def cut(self, length: int) -> Interleaved:
+        """Return this blend, which must be endless, up to a length. Raises `ConfigError` if its children allow less."""
+        other = copy(self)
+        Interleaved.__init__(other, self.children, self._schedule, length)
+        return other
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)

@@ -224,10 +224,8 @@ def _ended(root: Node, recipe: Parsed, proxy: Proxy, compiler: _Compiler) -> Nod
                 _check_own_length(recipe, compiler, proxy, expected(root, root.length, means, proxy.unit))
             return root
         length = samples_for(root, proxy.amount, LONGEST, means, proxy.unit)
-        if isinstance(root, StagedBlend):
-            return StagedBlend.of(root.below, {**root.arguments(), "length": length, "caps": root.caps})
         if isinstance(root, Interleaved):
-            return type(root).of(root.below, {**root.arguments(), "length": length})
+            return root.cut(length)
         if isinstance(root, Repeat):
             return Repeat(root.child, length=length, max_repeats=root.max_repeats, name=root.name)
         return Repeat(root, length=length)
@@ -669,6 +667,12 @@ class Walk:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
         if member.curriculum is not None or member.groups is not None:
             with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+                if member.groups is not None and self.compiler.factor != 1:
+                    raise ConfigError(
+                        "'groups' and 'proxy' cannot be combined: a proxy draws single samples of a source",
+                        kind="bad-recipe",
+                        fix="Plan a small run of groups with a 'subset'.",
+                    )
                 return ordered(node, member, shuffle, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
