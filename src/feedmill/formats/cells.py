@@ -406,7 +406,7 @@ def write_cells(
         text = np.frombuffer(orjson.dumps(header, option=orjson.OPT_SORT_KEYS), np.uint8)
         return {"counts": table, "header": text, "digest": np.frombuffer(_digest(text, table), np.uint8)}
 
-    with store.write(path) as out:
+    with store.build(path) as local, open(local, "wb") as out:  # which can seek, unlike an object of a bucket
         stream_arrays(out, "codes", pieces(), rest, dtype="<u2")
     return CellTable(store, path)
 

@@ -22,6 +22,7 @@ from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
 from feedmill.planning.dealing.grid import Grid, Remainder, Step
 from feedmill.planning.dealing.rules import Dealing
+from feedmill.planning.dealing.whole_groups import check_groups, dealt_together
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 
@@ -132,8 +133,9 @@ def batch(
         end = cut.first + len(cut.costs)
         step = Step(cut.first, end, end, number, plan.length)
         return step if rank is None else step._replace(dealt=cut.first + dealer.deal(cut)[rank])
-    grid, own = grid_of(plan, number, global_batch, rank, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).steps([own])[0]
+    dealing = dealing or dealing_of(plan, batch=global_batch)
+    grid, own = grid_of(plan, number, global_batch, rank, world_size, start, first_step, remainder, dealing)
+    return Dealer(plan, grid, dealing).steps([own])[0]
 
 
 def ranks_of(
@@ -151,8 +153,9 @@ def ranks_of(
     if global_batch is None:
         dealer, cut = cut_of(plan, number, None, world_size, start, first_step, remainder, dealing)
         return [cut.first + part for part in dealer.deal(cut)]
-    grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).ranks(own)
+    dealing = dealing or dealing_of(plan, batch=global_batch)
+    grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder, dealing)
+    return Dealer(plan, grid, dealing).ranks(own)
 
 
 def entries(plan: Plan, positions: npt.ArrayLike, located: Located | None = None) -> list[Entry]:
@@ -403,6 +406,7 @@ def grid_of(
     start: int,
     first_step: int,
     remainder: Remainder,
+    dealing: Dealing,
 ) -> tuple[Grid, int]:
     """Return a rank's grid of batches, and the number of the step in it."""
     _check_rank(rank, world_size)
@@ -415,7 +419,10 @@ def grid_of(
         )
     check_run(plan, start)
     ranks = world_size or 1
-    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder)
+    together = dealt_together(plan, dealing)
+    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder, together)
+    if ranks > 1:
+        check_groups(plan, grid, dealing)
     own = number - first_step
     end = LONGEST + 1 - global_batch if grid.end is None else grid.end
     if own < 0 or start + own * global_batch >= end:

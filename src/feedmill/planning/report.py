@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
@@ -32,6 +33,9 @@ class SourceReport:
         tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
             the source's samples are unknown.
         token_share: its share of all sources' tokens.
+        loss_tokens, loss_share: the same of the tokens that contribute to the loss; None unless the recipe's weights
+            count them.
+        loss_asked: the share of these tokens that its weight asks for.
     """
 
     name: str
@@ -43,6 +47,9 @@ class SourceReport:
     exact: bool = True
     tokens: int | None = None
     token_share: float | None = None
+    loss_tokens: int | None = None
+    loss_asked: Fraction | None = None
+    loss_share: float | None = None
 
     @property
     def repeats(self) -> float | None:
@@ -62,7 +69,82 @@ class SourceReport:
             "repeats": self.repeats,
             "tokens": self.tokens,
             "token_share": self.token_share,
+            "loss_tokens": self.loss_tokens,
+            "loss_asked": None if self.loss_asked is None else float(self.loss_asked),
+            "loss_share": self.loss_share,
         }
+
+
+_FEW, _WORST = 12, 5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Cells of one dataset, of which there are too many to be shown one by one.
+
+    Attributes:
+        prefix: their names up to the bracket.
+        cells: how many there are.
+        total: their sums.
+        worst: names of those that repeat most; of equal ones, those farthest from their share.
+    """
+
+    prefix: str
+    cells: int
+    total: SourceReport
+    worst: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"prefix": self.prefix, "cells": self.cells, "worst": list(self.worst), **self.total.as_dict()}
+
+
+def groups_of(sources: Sequence[SourceReport]) -> tuple[GroupReport, ...]:
+    """Return the groups of more than twelve cells among sources."""
+    members: dict[str, list[SourceReport]] = {}
+    for source in sources:
+        prefix, bracket, _ = source.name.partition("[")
+        if bracket and source.name.endswith("]"):
+            members.setdefault(prefix, []).append(source)
+    return tuple(_group(prefix, found) for prefix, found in members.items() if len(found) > _FEW)
+
+
+def _group(prefix: str, cells: Sequence[SourceReport]) -> GroupReport:
+    def total(name: str) -> Any:
+        values = [getattr(cell, name) for cell in cells]
+        return None if None in values else sum(values)
+
+    sums = {each.name: total(each.name) for each in fields(SourceReport) if each.name not in ("name", "exact")}
+    whole = SourceReport(name=f"{prefix}[{len(cells)} cells]", exact=all(cell.exact for cell in cells), **sums)
+
+    def badness(cell: SourceReport) -> tuple[float, float]:
+        known = cell.asked is not None and cell.realized is not None
+        return cell.repeats or 0.0, abs(float(cell.realized - cell.asked)) if known else 0.0  # type: ignore[operator]
+
+    worst = sorted(cells, key=badness, reverse=True)[:_WORST]
+    return GroupReport(prefix, len(cells), whole, tuple(cell.name for cell in worst))
+
+
+def shown(rows: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of sources that a table shows, as plain data: of a group, its sums and its worst cells.
+
+    Args:
+        rows: of all sources.
+        groups: `GroupReport.as_dict` of each group, with the sums of the other columns.
+    """
+    out: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    by_prefix = {group["prefix"]: group for group in groups}
+    by_name = {row["name"]: row for row in rows}
+    for row in rows:
+        prefix, bracket, _ = row["name"].partition("[")
+        group = by_prefix.get(prefix) if bracket else None
+        if group is None:
+            out.append(row)
+        elif prefix not in seen:
+            seen.add(prefix)
+            out += [group, *(by_name[name] for name in group["worst"])]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +189,14 @@ class StageReport:
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
-        shares = zip(self.names, self.asked, self.realized, strict=True)
-        parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
+        ends = [*zip(*self.ramp, strict=True)] if self.ramp else []
+        names, columns = _summed(self.names, [self.asked, self.realized, *ends])
+        parts = [
+            f"{name} {_percent(asked)} -> {_percent(realized)}"
+            for name, asked, realized in zip(names, *columns[:2], strict=True)
+        ]
         if self.ramp:
-            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
+            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in zip(*columns[2:], strict=True)]
             parts = [part + way for part, way in zip(parts, ways, strict=True)]
         kind = f", {self.kind} ramp" if self.kind else ""
         caps = ", ".join(f"{name} {most}" for name, most in self.max_repeats.items())
@@ -134,6 +220,11 @@ class Report:
     sources: tuple[SourceReport, ...]
     stages: tuple[StageReport, ...]
 
+    @property
+    def groups(self) -> tuple[GroupReport, ...]:
+        """The groups of more than twelve cells; a table has their sums, and the cells that repeat most."""
+        return groups_of(self.sources)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         return {
@@ -145,17 +236,41 @@ class Report:
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realized", "drawn", "repeats")]
-        rows += [_cells(source) for source in self.sources]
-        if any(source.tokens is not None for source in self.sources):
-            tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
+        sources = self._shown
+        rows += [_cells(source) for source in sources]
+        if any(source.tokens is not None for source in sources):
+            tokens = [("tokens", "token share"), *(_token_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
+        if any(source.loss_tokens is not None for source in sources):
+            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
+            rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
         lines = [f"{total}, from {len(self.sources)} source{'s' if len(self.sources) != 1 else ''}"]
         for name, *numbers in rows:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
+        for group in self.groups:
+            lines.append(f"{group.prefix}: of {group.cells:,} cells those that repeat most; as_dict() has all")
         return "\n".join([*lines, *map(str, self.stages)])
+
+    @property
+    def _shown(self) -> list[SourceReport]:
+        groups = self.groups
+        known = {source.name: source for source in (*self.sources, *(group.total for group in groups))}
+        plain = [{"name": source.name} for source in self.sources]
+        return [known[row["name"]] for row in shown(plain, [group.as_dict() for group in groups])]
+
+
+def _summed(names: Sequence[str], columns: Sequence[Sequence[Fraction]]) -> tuple[list[str], list[list[Fraction]]]:
+    """Return names and shares with the sums of each group of more than twelve cells."""
+    prefixes = [name.partition("[")[0] if name.endswith("]") else "" for name in names]
+    often = Counter(prefixes)
+    out: dict[str, list[Fraction]] = {}
+    for name, prefix, *shares in zip(names, prefixes, *columns, strict=True):
+        known = out.setdefault(f"{prefix}[{often[prefix]} cells]" if prefix and often[prefix] > _FEW else name, [])
+        known[:] = [a + b for a, b in zip(known, shares, strict=True)] if known else shares
+    return list(out), [list(column) for column in zip(*out.values(), strict=True)]
 
 
 class Dropped(NamedTuple):
@@ -279,7 +394,11 @@ class PackedReport(Report):
 
 
 def held(
-    sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int, fit: Sequence[Fraction]
+    sources: Sequence[SourceReport],
+    drawn: Sequence[Fraction],
+    tokens: int,
+    fit: Sequence[Fraction],
+    loss_fit: Sequence[Fraction],
 ) -> tuple[SourceReport, ...]:
     """Return the sources with the documents that some rows hold, and with their shares of the rows' tokens.
 
@@ -287,7 +406,7 @@ def held(
         sources: with the documents of whole buffers.
         drawn: of each source, the documents in the rows.
         tokens: tokens in the rows.
-        fit: of each source, the share of its tokens that are not dropped.
+        fit, loss_fit: of each source, the share of its tokens, and of its loss tokens, that are not dropped.
     """
     pairs = list(zip(sources, drawn, strict=True))
     expected = [
@@ -302,7 +421,23 @@ def held(
         if own is not None and whole and len(known) == len(expected):
             source = replace(source, tokens=round(tokens * own / whole), token_share=float(own / whole))
         out.append(source)
-    return tuple(out)
+    if all(source.loss_tokens is None for source in sources):
+        return tuple(out)
+    learned = [
+        round((each.loss_tokens or 0) * count * share / max(each.drawn or 0, 1))
+        for (each, count), share in zip(pairs, loss_fit, strict=True)
+    ]
+    return tuple(_with_loss(out, learned))
+
+
+def _with_loss(sources: Sequence[SourceReport], learned: Sequence[int | None]) -> list[SourceReport]:
+    """Return the sources with their loss tokens, and with their shares of these if all are known."""
+    whole = sum(count or 0 for count in learned)
+    known = whole > 0 and None not in learned
+    return [
+        replace(source, loss_tokens=count, loss_share=(count or 0) / whole if known else None)
+        for source, count in zip(sources, learned, strict=True)
+    ]
 
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
@@ -317,12 +452,20 @@ def _token_cells(source: SourceReport) -> tuple[str, str]:
     return "" if source.tokens is None else f"{source.tokens:,}", share
 
 
+def _loss_cells(source: SourceReport) -> tuple[str, ...]:
+    share = "" if source.loss_share is None else f"{source.loss_share:.4%}"
+    return "" if source.loss_tokens is None else f"{source.loss_tokens:,}", _percent(source.loss_asked), share
+
+
 def _percent(share: Fraction | None) -> str:
     return "" if share is None else f"{float(share):.4%}"
 
 
+Mean = Callable[[Node], Fraction | None]
+
+
 def report(
-    root: Node, names: list[str], length: int | None, total: int | None, tokens: Callable[[Node], Fraction | None]
+    root: Node, names: list[str], length: int | None, total: int | None, tokens: Mean, loss: Mean | None = None
 ) -> Report:
     """Return the report of a plan.
 
@@ -332,19 +475,34 @@ def report(
         length: length of the plan.
         total: report on the first `total` positions.
         tokens: returns the mean tokens per sample of a node, or None if unknown.
+        loss: the same for the tokens that contribute to the loss; None if they are not shown.
     """
     drawn = draws(root, total) if total is not None else {}
     sources = []
-    for leaf, used, asked, realized, mean in _leaves(root, None, None, total, tokens):
+    means: list[Fraction | None] = []
+    for leaf, used, asked, realized in sorted(_leaves(root, None, None, total), key=lambda each: each[0].number):
         count, exact = drawn.get(leaf.number, (None, True))
-        given = None if mean is None or count is None else round(count * mean)
-        part = SourceReport(names[leaf.number], leaf.length, used, asked, realized, count, exact, given)
-        sources.append((leaf.number, part))
-    parts = [part for _, part in sorted(sources, key=lambda item: item[0])]
-    whole = sum(part.tokens or 0 for part in parts)
-    if whole and all(part.tokens is not None for part in parts):
-        parts = [replace(part, token_share=(part.tokens or 0) / whole) for part in parts]
-    return Report(length, total, tuple(parts), tuple(_stages(root, names)))
+        given = _expected(count, tokens(used))
+        sources.append(SourceReport(names[leaf.number], leaf.length, used.length, asked, realized, count, exact, given))
+        means.append(None if loss is None else loss(used))
+    whole = sum(part.tokens or 0 for part in sources)
+    if whole and all(part.tokens is not None for part in sources):
+        sources = [replace(part, token_share=(part.tokens or 0) / whole) for part in sources]
+    if loss is not None:
+        sources = _with_loss(sources, [_expected(part.drawn, mean) for part, mean in zip(sources, means, strict=True)])
+        wanted = [
+            None if mean is None or each.asked is None else each.asked * mean
+            for each, mean in zip(sources, means, strict=True)
+        ]
+        if None not in wanted and (all_of_it := sum(each or 0 for each in wanted)):
+            sources = [
+                replace(part, loss_asked=(each or 0) / all_of_it) for part, each in zip(sources, wanted, strict=True)
+            ]
+    return Report(length, total, tuple(sources), tuple(_stages(root, names)))
+
+
+def _expected(count: int | None, mean: Fraction | None) -> int | None:
+    return None if count is None or mean is None else round(count * mean)
 
 
 def _leaves(
@@ -352,19 +510,17 @@ def _leaves(
     asked: Fraction | None,
     realized: Fraction | None,
     total: int | None,
-    tokens: Callable[[Node], Fraction | None],
     cut: Subset | None = None,
-) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None, Fraction | None]]:
-    """Yield each leaf with its subset's size, the products of requested and realized weights, and its mean length."""
+) -> Iterator[tuple[Leaf, Leaf | Subset, Fraction | None, Fraction | None]]:
+    """Yield each leaf with its subset (itself if it has none), and the products of requested and realized weights."""
     if isinstance(node, Leaf):
-        used = cut or node
-        yield node, used.length, asked, realized, tokens(used)
+        yield node, cut or node, asked, realized
         return
     if isinstance(node, Subset):
         cut = cut or node  # the outermost subset is the smallest
     if len(node.children) == 1 and not isinstance(node, Interleaved):
         (count,) = [None] if total is None else node.draws(total)
-        yield from _leaves(node.children[0], asked, realized, count, tokens, cut)
+        yield from _leaves(node.children[0], asked, realized, count, cut)
         return
     shares: Sequence[tuple[Fraction | None, Fraction | None]] = [(None, None)] * len(node.children)
     if isinstance(node, Interleaved):
@@ -375,7 +531,7 @@ def _leaves(
         shares = [(part, part) for part in parts]
     counts = [None] * len(node.children) if total is None else node.draws(total)
     for child, (wanted, given), count in zip(node.children, shares, counts, strict=True):
-        yield from _leaves(child, _times(asked, wanted), _times(realized, given), count, tokens, cut)
+        yield from _leaves(child, _times(asked, wanted), _times(realized, given), count, cut)
 
 
 def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:

@@ -14,19 +14,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import yaml
-
 from feedmill.errors import ConfigError, StorageError
 from feedmill.planning.dialects import Place
 from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.writing import as_yaml
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
 WEIGHT = "w."
 """Beginning of the parameters of an address that change a weight: ``w.0.2=0.3``."""
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times faster, where libyaml is there
 
 
 def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, Any]]:
@@ -42,6 +39,10 @@ def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, 
     def walk(inside: tuple[Recipe, Recipe], mix: Any, before: Any, way: Place, place: str, depth: int) -> None:
         members, old = _members(mix), _members(before)
         stages = mix.stages if mix.blend and mix.stages else None
+        if stages and not all(isinstance(stage.weights, dict) for stage in (*stages, *before.stages)):
+            stages = None  # they are in files
+        if any(member.cells is not None for member in members):
+            stages = None  # those of cells are many: the table of sources has them
         number_of = min(stage, len(stages)) - 1 if stages else 0
         names = names_of(members) if stages else []
         for number, (member, was) in enumerate(zip(members, old, strict=True)):
@@ -193,12 +194,6 @@ def whole_text(recipe: Recipe) -> str:
     """Return a recipe as YAML, followed by the recipes that it names."""
     inner = [one for one in recipe.nested.values() if one.file != recipe.file]
     return as_yaml(recipe) + "".join(f"# {os.path.basename(one.file or '')}\n{whole_text(one)}" for one in inner)
-
-
-def as_yaml(recipe: Recipe) -> str:
-    """Return a recipe as YAML, without what it does not set."""
-    data = recipe.model.model_dump(exclude_unset=True, mode="json")
-    return str(yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.ya?ml", re.ASCII)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -27,9 +28,11 @@ from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
 from feedmill.planning.dialects import Place
-from feedmill.planning.mixing.blend import exact_weight, normalize
+from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.blend import Caps
+from feedmill.planning.nodes.concat import common_group
+from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -37,21 +40,28 @@ from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
     aux_is_there,
     aux_url,
     bounds_of,
+    grouped_range,
     join_folder,
     join_parts,
     names_of,
+    no_whole_group,
+    ordered,
     recipe_line,
+    rounded,
     shuffle_as,
+    whole_groups,
     within,
 )
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.planning.tokens import Tokens, per_sample, per_sample_of_many
+from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
@@ -89,6 +99,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
 
         with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
             scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
+    loss = compiler.means[LOSS_TOKENS]
+    if loss.used and recipe.model.targets is not None and recipe.model.targets.mask is not None:
+        raise _masked_twice(recipe)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -96,9 +109,16 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    plan.loss = loss if loss.used else None
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            if packing.method == "best_fit" and plan.node.first_group != 1:
+                raise ConfigError(
+                    f"best-fit packing would put the samples of a group into different rows ({described(plan.node)})",
+                    kind="bad-recipe",
+                    fix="Use 'method: concat', which keeps their order and cuts rows anywhere, or remove 'groups'.",
+                )
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     else:
         _warn_of_refused(plan)
@@ -127,6 +147,18 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _masked_twice(recipe: Parsed) -> ConfigError:
+    """Return the error for weights per loss token, and markers that select these tokens only when rows are read."""
+    return ConfigError(
+        "'unit: loss_tokens' counts stored masks, and 'targets' has a 'mask' of markers, which is applied when rows are"
+        " read",
+        file=recipe.where(("targets", "mask")),
+        kind="bad-recipe",
+        fix="Store the mask: 'feedmill tokens merge --learn-between BEGIN,END' writes it from the markers. Then remove"
+        " 'mask'.",
+    )
 
 
 def _warn_of_refused(plan: Plan) -> None:
@@ -169,7 +201,7 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
 
@@ -240,7 +272,9 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
+            node = walk.concat(model.concat, ("concat",), prefix)
+            with recipe_line(recipe, ("shuffle",) if "shuffle" in model.model_fields_set else ("concat",)):
+                node = shuffle_as(node, model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -251,7 +285,7 @@ class _Compiler:
         if node.length is None and model.samples is None and model.epochs is None and cap is None:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
-            return Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name)
+            return whole_groups(Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name))
 
 
 def _run_length(model: RecipeModel) -> int:
@@ -276,21 +310,80 @@ class Walk:
         """Return a blend of members by weight, each of them a separate stream."""
         members = mix.blend or []
         names = names_of(members)
-        streams = []
+        if len(members) == 1 and members[0].cells is not None:
+            return self.cells(mix, members[0], (*place, "blend", 0), prefix, names[0], shuffle, samples, run_length)
+        streams: list[Node] = []
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, "blend", number)
             node = self.member(member, here, prefix + name, member.shuffle or shuffle)
-            if node.length is not None or member.epochs or member.max_repeats:
+            ends = node.length is not None or member.epochs or member.max_repeats
+            if ends and member.cells is None:  # each cell is repeated by itself
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
         if mix.stages is not None:
-            return self.stages(mix, place, names, streams, samples, run_length)
+            stages = staged(mix.stages, self.file, (*place, "stages"), (), None)
+            return self.stages(mix, stages, place, names, streams, samples, run_length)
         if mix.epochs is not None:  # of a single source: the schema allows no other
             samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit != "samples":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
+        run_length, in_groups = group_runs(streams, run_length)
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
+            make = partial(Blend, streams, weights, run_length=run_length, in_groups=in_groups)
+            return in_whole_groups(make, streams, samples)
+
+    def cells(
+        self,
+        mix: Member | RecipeModel,
+        member: Member,
+        place: Place,
+        prefix: str,
+        name: str,
+        shuffle: ShuffleModel,
+        samples: int | None = None,
+        run_length: int = 1,
+    ) -> Node:
+        """Return a blend of the cells of a dataset, each of them a separate stream.
+
+        Args:
+            mix: what has the `stages` and the `unit`: the blend of these cells alone, or the member itself.
+            member: the member with the cells.
+            place: its place.
+            name: its name.
+        """
+        assert member.cells is not None
+        of = member.cells.of
+        dataset = self.opened_source(of, (*place, "cells", "of"))
+        stages = mix.stages if mix is not member else None
+        drawn = drawn_cells(dataset, member.cells, name, self.file, place, stages is not None)
+        if not prefix and mix is not member:
+            self.compiler.groups = drawn.names
+        streams: list[Node] = []
+        for cell, own in zip(drawn.datasets, drawn.names, strict=True):
+            node: Node = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
+            if of.ranges:
+                with recipe_line(self.file, (*place, "cells", "of", "subset")):
+                    node = Subset(node, *within(of.ranges, len(cell)))
+            if member.curriculum is not None:
+                with recipe_line(self.file, (*place, "curriculum")):
+                    node = ordered(node, member, None, self.seed, prefix + own, self.compiler.sources)
+            else:
+                order = member.shuffle or as_described(shuffle, dataset)
+                node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
+            streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
+        if stages is not None:
+            above = place[:-2]
+            found = staged(stages, self.file, (*above, "stages"), drawn.columns, drawn)
+            return self.stages(mix, found, above, drawn.names, streams, samples, run_length)
+        with recipe_line(self.file, (*place, "cells", "weights")):
+            if drawn.weights is None:  # in any unit, the natural shares are those of documents
+                weights: Sequence[Any] = [stream.child.finite("natural shares") for stream in streams]  # type: ignore[attr-defined]
+            elif mix is not member and mix.unit != "samples":
+                weights = per_sample_of_many(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+            else:
+                weights = drawn.weights
+        with recipe_line(self.file, place if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
 
     def passes(self, mix: Member | RecipeModel, place: Place, stream: Node) -> int:
@@ -302,14 +395,14 @@ class Walk:
     def stages(
         self,
         mix: Member | RecipeModel,
+        stages: Sequence[StageModel],
         place: Place,
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
         run_length: int,
     ) -> Node:
-        """Return a blend whose weights change."""
-        stages = mix.stages or []
+        """Return a blend whose weights change. The weights of `stages` are mappings of the names."""
         here = (*place, "stages")
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
@@ -317,12 +410,15 @@ class Walk:
         def mean(source: int, unit: str = "tokens") -> Fraction:
             return self.mean(streams[source], (*place, "blend", source), unit)
 
+        run_length, in_groups = group_runs(streams, run_length)
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         for number, stage in enumerate(stages):
+            assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
+                of_units = per_sample_of_many if (mix.blend or [])[0].cells is not None else per_sample
                 in_units = mix.unit != "samples"
-                shares = per_sample(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
+                shares = of_units(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
             with recipe_line(self.file, (*here, number)):
                 average = (
                     shares if stage.ramp is None else [(a + b) / 2 for a, b in zip(parts[-1][1], shares, strict=True)]
@@ -331,7 +427,8 @@ class Walk:
                 parts.append((length, shares, stage.ramp))
         caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples, run_length=run_length, caps=caps)
+            make = partial(StagedBlend, streams, parts, run_length=run_length, in_groups=in_groups, caps=caps)
+            return in_whole_groups(make, streams, samples)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Return an epochized blend: each epoch holds every member `repetitions` times."""
@@ -402,7 +499,7 @@ class Walk:
         """Return the member repeated `times` times; None repeats it without end."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
-            return Repeat(node, times, max_repeats=member.max_repeats, name=name)
+            return whole_groups(Repeat(node, times, max_repeats=member.max_repeats, name=name))
 
     def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """Return one epoch of a member in its own order, or an endless node."""
@@ -411,6 +508,10 @@ class Walk:
         if member.blend_epochized is not None:
             inner = shuffle or self.file.model.shuffle
             return self.epochized(member.blend_epochized, (*place, "blend_epochized"), f"{name}/", inner)
+        if member.cells is not None:
+            above = name.rpartition("/")
+            inner = shuffle or self.file.model.shuffle
+            return self.cells(member, member, place, above[0] + above[1], above[2], inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
@@ -446,6 +547,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
+        if member.curriculum is not None or member.groups is not None:
+            with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+                return ordered(node, member, shuffle, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -458,13 +562,29 @@ class Walk:
             self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
             return leaf
+        dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
-            return Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
+            start, stop = asked = bounds_of(self.file, member, dataset)
+            if member.groups is not None:
+                start, stop = grouped_range(member.groups, dataset, start, stop)
+            if (start, stop) != asked and start < stop:
+                logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
+            return Subset(leaf, start, stop)
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
-        dataset = self.opened(member) if member.join is None else self.joined(member, place)
-        if member.lengths is not None and len(dataset):
+        """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
+
+        Raises:
+            ConfigError, EmptyResult: it has no samples, or none is selected.
+        """
+        dataset = self.opened_source(member, place)
+        if member.where:
+            dataset = selected(dataset, rule_of(member), self.file, place)
+        return self.counted(dataset, member)
+
+    def counted(self, dataset: Dataset, member: Member) -> Dataset:
+        """Return the samples with their tokens, if the member names `lengths`."""
+        if member.lengths is not None:
             model = (self.file.model.lengths or {})[member.lengths]
             where = ("lengths", member.lengths)
             try:
@@ -474,6 +594,11 @@ class Walk:
                 if error.file != self.file.where(where):  # the folder of the processor, or the dataset
                     error.what = f"{error.what} (lengths of {self.file.where(where)})"
                 raise
+        return dataset
+
+    def opened_source(self, member: Member, place: Place) -> Dataset:
+        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
@@ -629,7 +754,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
-    if isinstance(dataset, TokenDataset | WindowDataset):
+    if isinstance(dataset, TokenDataset | WindowDataset | CellTokens):
         raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
@@ -658,6 +783,35 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
 def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int, unit: str) -> Fraction:
     """Return the mean tokens, or units of another kind, per sample of a member."""
     return sum((share * walk.mean(node, ("blend", number), unit) for share, node in streams.values()), Fraction(0))
+
+
+def group_runs(streams: Sequence[Node], run_length: int) -> tuple[int, bool]:
+    """Return the run length of a blend, and whether it only keeps groups of samples together."""
+    together = common_group(streams)
+    if len(streams) == 1 or run_length > 1 or together is None or together == 1:
+        return run_length, False  # `Interleaved` rejects what tears groups apart
+    return together, True
+
+
+def in_whole_groups(make: Callable[..., Node], streams: Sequence[Node], samples: int | None) -> Node:
+    """Return a blend of some length that ends with a whole group.
+
+    Args:
+        make: returns the blend of a length.
+        streams: its children.
+        samples: the length in the recipe.
+    """
+    if samples is None or all(stream.group == 1 for stream in streams):
+        return make(length=samples)
+    free = make(length=None)
+    if samples > (free.length or samples):
+        return make(length=samples)  # an error that says how many there are
+    length = free.whole(samples)
+    if not length:
+        raise no_whole_group(free, samples)
+    if length < samples:
+        logger.warning("%s", rounded(samples, length, free))
+    return make(length=length)
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:
@@ -740,7 +894,7 @@ def stage_length(
         return stage.steps * global_batch
     if stage.tokens is None:
         return None
-    per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
+    per_sample = exact_sum([share * mean(i) for i, share in enumerate(shares) if share])
     samples = round(stage.tokens / per_sample / run_length) * run_length
     if samples < 1:
         raise ConfigError(
@@ -792,8 +946,13 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
         ConfigError: with the names of two sources and their tokenizers.
     """
     known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
+    seen: set[int] = set()  # hundreds of cells may be of one dataset
     for dataset, name, place in zip(sources, names, places, strict=True):
-        for identity in identities(dataset):
+        stored = dataset.dataset if isinstance(dataset, CellDataset) else dataset
+        if id(stored) in seen:
+            continue
+        seen.add(id(stored))
+        for identity in identities(stored):
             if identity[:2] in known:
                 continue
             for other, its_name in known.values():
