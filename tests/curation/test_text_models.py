@@ -199,7 +199,7 @@ def test_attributes_do_not_depend_on_workers_and_models_make_them_stale(tmp_path
 
 def test_names_and_settings() -> None:
     assert Choice.parse(f"model:{GOLDEN}/static").name == "static"
-    assert Choice.parse(f"model:{GOLDEN}/onnx/model.onnx").name == "onnx"
+    assert Choice.parse(f"model:{GOLDEN}/onnx/model.onnx").name == "models"  # as published: NAME/onnx/model.onnx
     assert Choice.parse(f"edu=model:{GOLDEN}/onnx,tokens=9,device=cpu").settings.tokens == 9  # type: ignore[union-attr]
     for text, wanted in (
         (f"c4_v2=model:{GOLDEN}/static", "name of another tagger"),

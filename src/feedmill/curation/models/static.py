@@ -130,20 +130,18 @@ class StaticModel:
         return sum(len(text) > most or len(one) == full for text, one in zip(texts, ids, strict=True))
 
     def _summed(self, ids: Ints, sizes: Ints) -> Floats:
+        """Return the mean over the tokens of each window: one after another, so that it stays in the caches."""
         out = np.zeros((len(sizes), self.table.shape[1]), np.float32)
-        filled = np.flatnonzero(sizes)
-        ends = np.cumsum(sizes[filled])
-        step, low = max(1, _GATHERED // self.table.shape[1]), 0
-        while low < len(filled):
-            begin = int(ends[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(ends, begin + step, "right")))
-            own = ids[begin : int(ends[high - 1])]
-            rows = self.table[own if self.mapping is None else self.mapping[own]].astype(np.float32, copy=False)
-            if self.weights is not None:
-                rows = rows * self.weights[own].astype(np.float32)[:, None]
-            starts = np.concatenate([[0], ends[low : high - 1] - begin])
-            out[filled[low:high]] = np.add.reduceat(rows, starts, axis=0) / sizes[filled[low:high], None]
-            low = high
+        step, end = max(1, _GATHERED // self.table.shape[1]), 0
+        for number, size in enumerate(sizes.tolist()):
+            begin, end = end, end + size
+            for low in range(begin, end, step):
+                own = ids[low : min(low + step, end)]
+                rows = self.table[own if self.mapping is None else self.mapping[own]].astype(np.float32, copy=False)
+                if self.weights is not None:
+                    rows = rows * self.weights[own].astype(np.float32)[:, None]
+                out[number] += rows.sum(axis=0)
+            out[number] /= max(1, size)
         return out
 
 
