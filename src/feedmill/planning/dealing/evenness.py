@@ -10,7 +10,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
-from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.grid import Grid, borders_of
 from feedmill.planning.dealing.homogeneous import check_layout, deals_slices
 from feedmill.planning.dealing.rules import Balance, Dealing
 
@@ -119,7 +119,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     """
     if batch_size is None:
         return _by_budget(plan, world_size, budget)
-    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop")
+    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop", borders_of(plan))
     most = max(1, POSITIONS // grid.global_batch)
     steps = min(STEPS, most, *(() if grid.steps is None else (grid.steps,)))
     if budget is not None:
@@ -145,7 +145,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     sums: dict[str, list[float]] = {name: [] for name in dealers}
     bounds: list[float] = []
     for number in range(steps):
-        first = number * grid.global_batch
+        first = grid.step(number).first
         positions = first + np.arange(grid.global_batch, dtype=np.int64)
         located = plan.locate(positions)
         cost = None if costs is None else costs(positions, plan.locate_ahead(positions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.planning.nodes.base import Node
     from feedmill.planning.plan import Plan
 
 IntArray = npt.NDArray[np.int64]
@@ -32,7 +34,8 @@ class Documents:
         limited: what rows take a limited amount of besides tokens: ``media``, ``patches``.
 
     Attributes:
-        length: number of documents, or None if the plan is endless.
+        start: the first of them, as a position of the plan; positions of the stream count from there.
+        length: number of documents, or None if the stream is endless.
         counted_on_read: whether lengths of a dataset become known by reading its documents.
         samples: sources whose documents are whole samples with media, by number.
 
@@ -43,6 +46,7 @@ class Documents:
 
     def __init__(self, plan: Plan, limited: Sequence[str] = ()) -> None:
         self.plan = plan
+        self.start = 0
         self.length = plan.length
         self._lengths: list[Callable[[IntArray], IntArray]] = []
         self.counted_on_read = False
@@ -61,6 +65,19 @@ class Documents:
                 needs = [self.needs(len(self._hashes), name) for name in limited if len(self._hashes) in self.samples]
                 hashed[id(dataset)] = _checked_hash(lengths, dataset, needs)
             self._hashes.append(hashed[id(dataset)])
+
+    def part(self, start: int, stop: int | None) -> Documents:
+        """Return the documents from `start` to `stop`, or to the end, as a stream of its own."""
+        part = copy.copy(self)
+        part.start = self.start + start
+        if stop is not None or self.length is not None:
+            ends = [end for end in (stop, self.length) if end is not None]
+            part.length = min(ends) - start
+        return part
+
+    def seams(self, node: Node, start: int, stop: int) -> IntArray:
+        """Return `Node.seams` of a tree with the plan's positions, counted in the stream: int64[n, 2]."""
+        return node.seams(self.start + start, self.start + stop) - self.start
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -91,7 +108,7 @@ class Documents:
         out, more = np.empty(len(positions), np.int64), np.zeros((len(limited), len(positions)), np.int64)
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
-            located = self.plan.node.locate(positions[part])
+            located = self.plan.node.locate(positions[part] + self.start if self.start else positions[part])
             if len(self._lengths) == 1:
                 out[part] = self._lengths[0](located.index)
                 for k, name in enumerate(limited):
