@@ -222,6 +222,8 @@ DESCRIBED_IN = {
     ("tokens", "split"): "tokens.md",
     ("tokens", "numbers"): "tokens.md",
     ("tokens", "lengths"): "media.md",
+    ("mixture", "cells"): "mixtures.md",
+    ("mixture", "propose"): "mixtures.md",
     **{("compat", "modalities", "data", name): "migration/modalities.md" for name in MODALITIES},
     ("edit", "prepare-media"): "media.md",
     ("compat", "energon", "prepare"): "internals/energon.md",

@@ -92,6 +92,12 @@ PAGES = {
         'fm.import_data("photos", "cards")',
         "import_data prepare check convert write writer Writer",
     ),
+    "mixture": (
+        "Find mixtures",
+        "Make cells of documents, propose mixtures, fit the losses of their runs, and compare recipes.",
+        'fm.mixture.propose("recipe.yaml", "swarm", runs=64)',
+        "mixture.*",
+    ),
     "edit": (
         "Change datasets",
         "Append, delete, repair and reshard: only the shards that change are written.",

@@ -14,10 +14,12 @@ Names are loaded when first used, so that ``import feedmill`` is fast.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from feedmill._version import __version__ as __version__
 from feedmill.provided import register
+
+TYPE_CHECKING = False
+"""As in `typing`, whose import takes longer than the rest; Ctrl-C shows a traceback until `__main__` runs."""
 
 register(
     {
@@ -82,7 +84,7 @@ _HOME = {
     "write": "writing.write",
     "writer": "writing.write",
 }
-_GROUPS = ("documents", "edit", "loading", "reports", "samples", "tokens")
+_GROUPS = ("documents", "edit", "loading", "mixture", "reports", "samples", "tokens")
 """Packages and modules with further public names, which are imported like these."""
 
 _HINTS = {
@@ -95,7 +97,7 @@ _HINTS = {
         ("DataLoader", "StatefulDataLoader", "dataloader", "get_loader"), "Use fm.Loader(plan, batch_size)."
     ),
     **dict.fromkeys(
-        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "mixture", "concat", "concatenate_datasets"),
+        ("interleave", "interleave_datasets", "blend", "Blend", "mix", "concat", "concatenate_datasets"),
         "Use fm.Plan.over(datasets, weights), or 'blend' or 'concat' in a recipe: fm.Recipe.load(file).plan().",
     ),
     **dict.fromkeys(("ConcatDataset", "ChainDataset"), "Use fm.Plan.over(datasets), or 'concat' in a recipe."),
@@ -134,7 +136,7 @@ _HINTS = {
 """Names that people look for, and what to use."""
 
 if TYPE_CHECKING:
-    from feedmill import documents, edit, loading, reports, samples, tokens
+    from feedmill import documents, edit, loading, mixture, reports, samples, tokens
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
     from feedmill.curation.dedupe.dedupe import dedupe
@@ -202,6 +204,7 @@ __all__ = [
     "import_data",
     "info",
     "loading",
+    "mixture",
     "open",
     "open_store",
     "plan",
@@ -223,7 +226,7 @@ __all__ = [
 
 if not TYPE_CHECKING:  # whose checkers then know which names there are
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name in _HOME:
             return getattr(import_module(f"feedmill.{_HOME[name]}"), name)
         if name in _GROUPS:

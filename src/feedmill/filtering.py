@@ -18,7 +18,7 @@ _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
 
 class Filter(Passing, AllowStale, Ids):
-    """Write the documents that pass: by attributes (CONFIG), or from token files and JSONL files by length and index.
+    """Write the documents that pass: by attributes (CONFIG or --preset), or from token files and JSONL files by length.
 
     A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
     """
@@ -27,12 +27,19 @@ class Filter(Passing, AllowStale, Ids):
         Paths | Path | Mapping[str, Any] | FilterConfig,
         Arg(
             "CONFIG | INPUT... OUTPUT",
-            "A configuration for documents with attributes; or token or JSONL files, then the output.",
+            "A configuration for documents with attributes; with --preset documents, otherwise token or JSONL files,"
+            " and then the output.",
             more="In Python a configuration is its path or URL, its content, or a `feedmill.documents.FilterConfig`.",
         ),
     ]
-    output: Annotated[Path | None, PythonOnly("The file to write; None with a configuration.")] = None
+    output: Annotated[
+        Path | None, PythonOnly("The file to write, with `preset` the folder; None with a configuration.")
+    ] = None
     _: KW_ONLY
+    preset: Annotated[
+        Sequence[str] | None,
+        Opt("NAME", "Filter documents by published rules: gopher, c4 or fineweb; repeatable."),
+    ] = None
     overwrite: Annotated[
         bool,
         Flag("Replace existing files.", more="Of documents, those that no filter wrote; others are always replaced."),
@@ -66,7 +73,9 @@ def filter(options: Filter) -> Any:
             f" dataset.filter(function), or pass {opened!r}"
         )
     inputs = os.fspath(options.inputs) if isinstance(options.inputs, os.PathLike) else options.inputs
-    if options.output is not None:
+    if options.preset:
+        inputs = _by_presets(inputs, options)
+    elif options.output is not None:
         _refuse(options, _OF_DOCUMENTS, "a configuration that filters documents")
         from feedmill.tokens.verbs.filter import filter as filter_tokens
 
@@ -96,6 +105,40 @@ def _refuse(options: Filter, names: Sequence[str], what: str) -> None:
         if value is not None and value is not False:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option} is for {what}", kind="bad-option", fix="Omit it. See docs/filter.md.")
+
+
+def _by_presets(inputs: Any, options: Filter) -> FilterConfig:
+    """Return the configuration of documents, an output folder and presets: one stream, named like its dataset.
+
+    It has the attribute sets beside the documents that the rules need.
+    """
+    from feedmill.curation.mix.config import FilterConfig, Stream
+    from feedmill.curation.mix.limits import preset
+    from feedmill.curation.mix.names import sets_with
+    from feedmill.documents.find import find_in_datasets
+    from feedmill.storage import canonical_location
+
+    if isinstance(inputs, str | os.PathLike):
+        inputs = [inputs]
+    if options.output is None or not isinstance(inputs, Sequence):
+        raise ConfigError(
+            "--preset is for documents and an output folder",
+            kind="bad-option",
+            fix="Pass them: feedmill filter DOCUMENTS... OUTPUT --preset NAME. In a configuration, write 'presets'.",
+        )
+    documents = [os.fspath(path) for path in inputs]
+    names = (options.preset,) if isinstance(options.preset, str) else tuple(options.preset or ())
+    rules = tuple(dict.fromkeys(rule for name in names for rule in preset(name, "--preset")))
+    files = find_in_datasets(documents, [], id=options.id)
+    stream = Stream(
+        name=canonical_location(files[0].folder or ".").rstrip("/").rpartition("/")[2] or "documents",
+        documents=tuple(documents),
+        output=os.fspath(options.output),
+        attributes=sets_with(rules, files),
+        keep=rules,
+        discard=("attributes",),
+    )
+    return FilterConfig(streams=(stream,))
 
 
 def _configured(inputs: Any) -> FilterConfig:

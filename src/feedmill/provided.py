@@ -6,9 +6,12 @@ which `web` draws. Such a function is imported by its name when it is called: mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # see `feedmill/__init__.py`
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 _HOMES: dict[str, str] = {}
 

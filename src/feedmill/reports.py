@@ -24,9 +24,11 @@ HOMES = {
     "NearReport": "curation.near.options",
     "NumbersReport": "tokens.verbs.numbers",
     "PageReport": "web.report",
+    "CellsReport": "mixture.verbs.cells",
     "PlanReport": "planning.overview",
     "PrepareReport": "indexing.report",
     "PreviewReport": "samples.preview",
+    "ProposeReport": "mixture.verbs.propose",
     "RepairReport": "indexing.repair",
     "RewriteReport": "writing.rewrite",
     "RunReport": "pipelines.run",
@@ -40,6 +42,7 @@ HOMES = {
 __all__ = [
     "BenchReport",
     "CacheReport",
+    "CellsReport",
     "CheckReport",
     "ConvertReport",
     "DecontaminateReport",
@@ -58,6 +61,7 @@ __all__ = [
     "PlanReport",
     "PrepareReport",
     "PreviewReport",
+    "ProposeReport",
     "RepairReport",
     "RewriteReport",
     "RunReport",
@@ -85,6 +89,8 @@ if TYPE_CHECKING:
     from feedmill.indexing.report import CheckReport, PrepareReport
     from feedmill.loading.bench import BenchReport
     from feedmill.loading.caching import CacheReport
+    from feedmill.mixture.verbs.cells import CellsReport
+    from feedmill.mixture.verbs.propose import ProposeReport
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport
     from feedmill.samples.preview import PreviewReport

@@ -120,12 +120,13 @@ def test_an_interrupted_question(verb: Any) -> None:
         assert done.exit_code == status and ("finished work is kept" in done.stderr) is (status == 130)
 
 
-def test_an_interrupt_during_the_imports_shows_no_traceback() -> None:
+@pytest.mark.parametrize("name", ["typing", "typer"])
+def test_an_interrupt_during_the_imports_shows_no_traceback(name: str) -> None:
     done = python(
         "import runpy, sys\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer': raise KeyboardInterrupt\n"
+        f"        if name == {name!r}: raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupts())\n"
         "runpy.run_module('feedmill', run_name='__main__')\n"
     )

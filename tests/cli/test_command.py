@@ -123,7 +123,7 @@ def test_long_verbs_show_signs_of_life() -> None:
     quick = {verb for verb in OURS if "--progress" not in spellings(verb)}
     assert quick == {
         *("demo", "show", "serve", "edit mount", "tokens decode", "tokens numbers", "plan", "trace"),
-        *("documents forget", "bench"),
+        *("documents forget", "bench", "mixture propose"),
     }
 
 

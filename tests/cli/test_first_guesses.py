@@ -48,6 +48,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("tokenize noid.jsonl -o t -t TOKENIZER --text txt --on-error skip", 1, "0 of 4 documents kept"),
     ("tokenize noid.jsonl -o t -t gpt2", 1, "Names of a model hub are not looked up"),
     ("filter misspelt.yaml", 1, "Did you mean 'quality__char_length_v1__length'"),
+    ("tokenize pairs.jsonl -o t -t TOKENIZER --chat auto", 1, "rename 'response' to 'completion'"),
+    ("import pairs.jsonl texts x --dry-run", 1, "rename 'response' to 'completion'"),
     # options and verbs
     ("tokenize noid.jsonl --out t -t TOKENIZER", 2, "--output"),
     ("check tars --on-error skip", 2, "'check' has none; import,"),
@@ -73,6 +75,14 @@ GUESSES: list[tuple[str, int, str]] = [
     ("tokens numbers --tokens 1B --seq-len 4k", 0, "1,000,000,000"),
     ("pln recipe.yaml", 2, "did you mean 'plan'?"),
     ("tokenise noid.jsonl", 2, "did you mean 'tokenize'?"),
+    ("mix a b", 2, "mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'"),
+    ("blend a b", 2, "mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'"),
+    ("train recipe.yaml", 2, "the batches of fm.Loader, see docs/training.md."),
+    # published rules without a configuration
+    ("filter docs kept --preset gopher", 1, "-t gopher_v2'"),
+    ("filter docs --preset gopher", 1, "feedmill filter DOCUMENTS... OUTPUT --preset NAME"),
+    ("filter tagged kept --preset gopher --dry-run --allow-empty", 0, "3 by word_count >= 50"),
+    ("filter tagged kept --preset gofer", 1, "Did you mean 'gopher'?"),
     # what destroys asks; what is empty is said
     ("edit delete tars s00000", 2, "--yes"),
     ("prepare five --split-ratio 8,1,1 --non-interactive", 0, "the split 'test' is empty: 5 shards are too few"),
@@ -94,6 +104,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = "".join(json.dumps({"text": f"document {n} has words"}) + "\n" for n in range(4))
     for path in ("raw/web.jsonl", "noid.jsonl", "noid/documents/web.jsonl"):
         (root / path).write_text(lines)
+    (root / "pairs.jsonl").write_text('{"prompt": "Why?", "response": "So."}\n' * 3)
     for number in range(3):
         for folder in ("raw", "texts"):
             (root / folder / f"note{number}.txt").write_text(f"Note {number}.\n")
@@ -105,6 +116,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fm.prepare(root / "tars", progress=False)
     fm.import_data(root / "photos", root / "typed", progress=False)
     fm.import_data(root / "texts", root / "docs", progress=False)
+    fm.import_data(root / "texts", root / "tagged", progress=False)
+    fm.tag([root / "tagged"], ["gopher_v2"], progress=False)
     fm.tokenize([root / "noid.jsonl"], root / "tokens", tokenizer=TOKENIZER, workers=1, progress=False)
     fm.tag([root / "noid/documents"], ["char_length_v1"], name="quality", id="auto", progress=False)
     rule = "$.attributes[?(@.quality__char_length_v1__lenght[0][2] < 4)]"

@@ -19,6 +19,7 @@ LINES = {"jsonl", "jsonl-unindexed"}
 TABLES = {"parquet", "arrow", "huggingface", "lerobot-v2", "lerobot-v3", "img2dataset-parquet"}
 KNOWN = {
     "tokens": set(TOKENS),
+    "loss_tokens": set(TOKENS),
     "bytes": {*TARS, *LINES, *TOKENS, "mds", "img2dataset-files"} - {"levanter"},  # its tokens are compressed
     "pixels": set(),
     "frames": {"img2dataset-parquet", "zarr", "rlds"},  # the recordings have a camera
@@ -44,6 +45,8 @@ def read(dataset: Dataset, kind: str, by: str) -> list[int]:
     samples = dataset.read_raw(range(len(dataset)))
     if by == "tokens":
         return [len(sample["input_ids"]) for sample in dataset]
+    if by == "loss_tokens":
+        return [int(np.sum(sample.get("loss_mask", np.ones(len(sample["input_ids"]))))) for sample in dataset]
     if by == "bytes" and kind == "img2dataset-files":
         return [sum(len(sample.raw(name)) for name in sample) for sample in samples]
     if by == "bytes":

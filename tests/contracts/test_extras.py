@@ -83,6 +83,8 @@ CASES: list[tuple[str, str]] = [
     ("convert docs.jsonl docs_parquet --to parquet", "arrow"),
     ("plan recipe.yaml", ""),
     ("plan recipe.yaml --samples 8 --plot-to plan.png", "media"),
+    ("mixture cells docs.jsonl --by id", ""),
+    ("mixture propose blend.yaml -o swarm", ""),
     ("trace recipe.yaml --step 1 --global-batch 2", ""),
     ("documents forget d1 docs.jsonl mixed", ""),
     ("bench recipe.yaml --seconds 0.1 --workers 0", ""),
@@ -165,6 +167,7 @@ def data(root: Path) -> None:
     archive(root / "crawl/a.warc.gz", pages(3))
     (root / "mnt").mkdir()
     (root / "recipe.yaml").write_text("seed: 7\nblend:\n  - {path: lines.jsonl, weight: 1}\n")
+    (root / "blend.yaml").write_text("blend: [{path: books.pbin}, {path: news.pbin}]")
     (root / "mix.yaml").write_text(_MIX)
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")

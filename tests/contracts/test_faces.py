@@ -147,6 +147,7 @@ SHORTS = {
 """Short forms with more than one meaning, and why."""
 KINDS_OF_VALUES = {
     "--against": "dedupe compares with documents, decontaminate with benchmarks",
+    "--by": "dedupe names a unit, cells are by columns",
     "--document": "decode shows several, trace asks for one",
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
     "--fields": "decontaminate names the parts of a question, prepare those of a sample",

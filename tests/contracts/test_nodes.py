@@ -26,6 +26,7 @@ from feedmill.planning.nodes import (
     Blend,
     BlockShuffle,
     Concat,
+    Curriculum,
     EpochizedBlend,
     Leaf,
     Located,
@@ -37,6 +38,7 @@ from feedmill.planning.nodes import (
     StagedBlend,
     Subset,
 )
+from feedmill.planning.nodes.ranking import ranking_of
 from feedmill.planning.nodes.shuffle import shard_sizes
 from feedmill.planning.orders import (
     BlendableDataset,
@@ -70,6 +72,13 @@ def shuffled(leaf: Leaf) -> Node:
     return BlockShuffle(leaf, derive(5, str(leaf.number)), 4, 3)
 
 
+def curriculum(child: Node, key: int = 3, by: str = "score", **options: Any) -> Node:
+    """A curriculum over numbered data."""
+    data = {leaf.number: Growing(f"n{leaf.number}", leaf.length) for leaf in leaves_of(child)}
+    ranking = ranking_of(child, by, [data.get(number) for number in range(max(data) + 1)])
+    return Curriculum(child, key, by, ranking=ranking, **options)
+
+
 CASES: dict[str, Callable[[], Node]] = {
     "leaf": lambda: Leaf(0, 37),
     "subset": lambda: Subset(Leaf(0, 100), 20, 71),
@@ -87,6 +96,12 @@ CASES: dict[str, Callable[[], Node]] = {
     "shuffle of shards, one shard": lambda: Repeat(ShardShuffle(Leaf(0, 7), 3, [7])),
     "shuffle of shards in sequences": lambda: Repeat(ShardShuffle(Leaf(0, 34), 3, [10, 0, 7, 7, 1, 9], 2, 3), 2.5),
     "shuffle of shards, one at a time": lambda: Repeat(ShardShuffle(Leaf(0, 30), 3, [10, 5, 15], 1), 2.5),
+    "curriculum": lambda: curriculum(Leaf(0, 103), window=10),
+    "curriculum from hard": lambda: Repeat(curriculum(Leaf(0, 50), begin="hard", window=7), 2.5),
+    "curriculum, windows of one": lambda: curriculum(Leaf(0, 50), window=1),
+    "curriculum, one window": lambda: curriculum(Leaf(0, 50), window=50),
+    "curriculum of different values": lambda: curriculum(Subset(Leaf(0, 50), 3, 16), window=4),
+    "curriculum of a concatenation": lambda: curriculum(Concat([Subset(Leaf(0, 30), 5, 21), Leaf(1, 20)]), window=5),
     "repeat twice": lambda: Repeat(Shuffle(Leaf(0, 30), 3), 2),
     "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),
     "repeat to a length": lambda: Repeat(Shuffle(Leaf(0, 30), 3), length=77),
@@ -182,6 +197,7 @@ OVER: dict[type[Node], Make] = {
     Shuffle: lambda given, _: Shuffle(given[0], 3),
     BlockShuffle: lambda given, _: BlockShuffle(given[0], 3, 4, 2),
     ShardShuffle: lambda given, data: ShardShuffle(joined := Concat(given), 3, shard_sizes(joined, data), 2),
+    Curriculum: lambda given, data: curriculum(Leaf(0, 1), window=4).over([given[0]], data),
     Repeat: lambda given, _: Repeat(Shuffle(given[0], 3), "5/2"),
     Skip: lambda given, _: Skip(Shuffle(given[0], 3), [(2, 4), (7, 8)]),
     Concat: lambda given, _: Concat([shuffled(leaf) for leaf in given]),
@@ -289,10 +305,11 @@ def check_outline(node: Node, data: Sequence[Growing]) -> None:
     outline = read_outline(json.loads(json.dumps(text)))
     root = node.child if isinstance(node, Skip) else node
     assert outline.parts() == Outline.of(plan).parts()
-    assert same_places(outline.node, root)
+    assert same_places(outline.over(plan, ()).node, root)
     copy = type(node).of(node.below, json.loads(json.dumps(node.arguments())))
-    assert copy.arguments() == node.arguments() and same_places(copy, node)
+    assert copy.arguments() == node.arguments()
     assert copy.stream_prefix(node, 5) is not None
+    assert same_places(copy if copy.bound else copy.over(copy.below, data), node)
     assert outline_text(Plan(outline.node, data, plan.names, 3)) == outline_text(Plan(root, data, plan.names, 3))
 
 

@@ -208,6 +208,8 @@ def curating() -> list[Case]:
              data.near_documents),
         case("mix", "filter mix.yaml --workers 1", "mixed", data.attributes),
         case("mix by 2", "filter mix.yaml --workers 2", "mixed", data.attributes),
+        case("cells", "mixture cells t/x.ds --by number --workers 1", "", data.tagged_tokens,
+             look=see(looks.cells, "t")),
         case("stat", "documents stat d/attributes/made --workers 1 --plot-to p.png", "", data.attributes,
              look=see(looks.files, "p.png"),
              least=4),

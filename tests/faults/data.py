@@ -146,6 +146,22 @@ def near_documents(folder: Path) -> None:
     near_copies.write_documents(folder / "d", {"a.jsonl.gz": made[:8], "b.jsonl": made[8:]})
 
 
+def tagged_tokens(folder: Path) -> None:
+    """Token files of documents with attributes."""
+    import feedmill as fm
+
+    attributes(folder)
+    fm.tokenize(
+        [str(folder / "d/documents")],
+        str(folder / "t/x"),
+        tokenizer=TOKENIZER,
+        formats=("ds",),
+        on_error="skip",
+        workers=1,
+        progress=False,
+    )
+
+
 def attributes(folder: Path) -> None:
     """Documents with attributes and how to mix them."""
     from helpers.document_folders import texts as made

@@ -88,6 +88,17 @@ def tables(folder: Path, name: str) -> Any:
     return {str(path.relative_to(folder)): parquet.read_table(path).to_pylist() for path in paths}
 
 
+def cells(folder: Path, name: str) -> Any:
+    """The cells of each sidecar in a folder, and the code of each document."""
+    from feedmill.formats.cells import CellTable
+
+    found = {}
+    for path in sorted((folder / name).glob(".feedmill-cells/*.cells")):
+        table = CellTable(open_store(str(path.parent)), path.name)
+        found[path.name] = table.names(), table.codes().tolist(), [str(problem) for problem in table.verify()]
+    return found
+
+
 def splits(folder: Path, name: str) -> Any:
     """The rows of a JSONL file, and which of them are in its splits."""
     path = str(folder / name)

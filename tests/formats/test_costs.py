@@ -289,7 +289,7 @@ def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.
     prepare(str(path), split_ratio="8,1,1", progress=False)
     assert known(open_dataset(path, split="val"), "v").tolist() == [n % 50 for n in range(8000, 9000)]
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.formats.jsonl.dataset.line_costs", lambda *_, **__: pytest.fail("read again"))
+        patch.setattr("feedmill.formats.jsonl.dataset.line_values", lambda *_, **__: pytest.fail("read again"))
         assert known(open_dataset(path), "v").tolist() == [n % 50 for n in range(10_000)]
     (tmp_path / "a.jsonl.idx").unlink()
     (tmp_path / "a.jsonl.split.yaml").unlink()

@@ -75,6 +75,8 @@ GOOD: dict[str, list[str]] = {
     ],
     "decontaminate": ["documents decontaminate web/documents --against docs.jsonl"],
     "filter": ["filter books.pbin short.pbin --max-length 100", "filter mix.yaml"],
+    "cells": ["mixture cells books.pbin --by '{column: tokens, quantiles: 3}'", "mixture cells docs.jsonl --by id"],
+    "propose": ["mixture propose blend.yaml -o swarm -n 3", "mixture propose blend.yaml --output swarm --target 1k"],
     "run": ["run pipeline.yaml", "run filtering.yaml"],
     "tokenize": [
         "tokenize docs.jsonl -o tokens/docs -t tokenizer",
@@ -193,6 +195,21 @@ BAD: dict[str, list[str]] = {
         "filter typo.yaml",
         "filter nothing.yaml",
     ],
+    "cells": [
+        "mixture cells nowhere.jsonl --by id",
+        "mixture cells docs.jsonl",
+        "mixture cells docs.jsonl --by nothing",
+        "mixture cells books.pbin --by topic",
+    ],
+    "propose": [
+        "mixture propose nowhere.yaml -o swarm",
+        "mixture propose pipeline.yaml -o swarm",
+        "mixture propose blend.yaml -o coco",
+        "mixture propose blend.yaml -o swarm --max-repeats 1",
+        "mixture propose blend.yaml -o swarm --min-share 0.6",
+        "mixture propose blend.yaml -o swarm --max-share x=0.6",
+        "mixture propose blend.yaml -o swarm --concentration 9,1",
+    ],
     "run": ["run nowhere.yaml", "run broken.yaml"],
     "tokenize": [
         "tokenize nowhere -o t -t tokenizer",
@@ -301,6 +318,7 @@ def documents(root: Path) -> None:
     (root / "typo.yaml").write_text((stream % '"$.id"').replace("filter:", "fliter:"))
     (root / "nothing.yaml").write_text(stream % '"$.nothing"')
     step = "{verb: dedupe, inputs: [web/documents], outputs: [web/attributes/copies], options: {name: copies}}"
+    (root / "blend.yaml").write_text("{unit: tokens, blend: [{path: books.pbin}, {path: news.pbin}]}")
     (root / "pipeline.yaml").write_text(f"steps: [{step}]")
     (root / "broken.yaml").write_text(f"steps: [{step.replace('web/', 'notext/', 1)}]")
     after = "{verb: filter, inputs: [web], outputs: [kept], options: {inputs: mix.yaml}}"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import feedmill as fm
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import Entry, LocalStore, Store, open_store
@@ -53,6 +54,7 @@ VERBS: dict[str, list[str]] = {
     "dedupe-documents": ["dedupe", "documents"],
     "dedupe-substrings": ["dedupe", "documents", "--by", "substrings", "--length", "6", "-t", TOKENIZER],
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
+    "cells": ["mixture", "cells", "cut", "--by", "good", "--by", "{column: tokens, quantiles: 3}"],
     "decontaminate": ["documents", "decontaminate", "documents", "--against", "documents"],
     "neardedupe": ["dedupe", "--near", "documents", "--ngram", "3", "--threshold", "0.6"],
     "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
@@ -156,6 +158,8 @@ def make(root: Path, scale: int = 1) -> None:
         Image.new("RGB", (8 + n, 9), (n, 0, 0)).save(picture, "PNG")
         (root / "pictures").mkdir(exist_ok=True)
         (root / f"pictures/{n}.png").write_bytes(picture.getvalue())
+    source, told = [str(root / "documents")], {"workers": 1, "progress": False}
+    fm.tokenize(source, str(root / "cut/x"), tokenizer=TOKENIZER, formats=("ds",), on_error="skip", **told)
     (root / "filter.json").write_text(json.dumps({"streams": [STREAM]}))
 
 
@@ -174,7 +178,8 @@ def outputs(folder: Path) -> dict[str, bytes]:
     """What a verb wrote. The manifests of token files have the paths of the inputs; a uuid is random."""
     mine = (".feedmill.json", "index.uuid")
     found = {name: data for name, data in contents(folder).items() if not name.endswith(mine)}
-    found |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(".feedmill/**/*.lineage")}
+    for hidden in (".feedmill/**/*.lineage", ".feedmill-cells/*.cells"):
+        found |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob(hidden)}
     media = "pictures/.nv-meta/index.sqlite"  # has the time at which it was made
     if media in found:
         with contextlib.closing(sqlite3.connect(":memory:")) as database:
@@ -235,7 +240,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 PLACES = {
     *("documents", "tokens", "mixed", "rows.jsonl", "rows.parquet", "shards", "tars", "resharded", "pictures"),
     *("numbered/web", "ids", "merged/m.ds", "merged/m.bin", "merged/m.pbin", "shuffled/s.pbin", "shuffled/s.jsonl"),
-    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web"),
+    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web", "cut"),
 }
 
 
@@ -290,6 +295,8 @@ def copies(cache: Path) -> list[str]:
 
 
 def hidden(store: Store) -> list[Entry]:
-    with contextlib.suppress(NotFound):
-        return list(store.files("tars/.nv-meta"))
-    return []
+    found: list[Entry] = []
+    for folder in ("tars/.nv-meta", "cut/.feedmill-cells"):
+        with contextlib.suppress(NotFound):
+            found += store.files(folder)
+    return found

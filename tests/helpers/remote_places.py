@@ -23,8 +23,8 @@ from helpers.stores import ftp_server, s3_client
 
 PART = 2048
 """Bytes of the parts of uploads, so that most objects have several."""
-RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/", ".repair/report.json", ".run.json")
-"""Parts of the names of records with versions of files, which a store gives."""
+RECORDS = ("feedmill.shards.json", ".feedmill.json", "/.feedmill/", "/columns/", ".repair/report.json", ".run.json")
+"""Parts of the names of records with versions of files, which a store gives; columns of cells have them inside."""
 RANDOM = ("feedmill.members", "feedmill.offsets", "index.uuid")
 """With a number that each index gets anew."""
 MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC|\"added\": ?\"[^\"]*\"")

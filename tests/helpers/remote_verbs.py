@@ -118,6 +118,7 @@ _DOCUMENTS = {
     "run": Verb("run {out}/pipeline.yaml", ("x.jsonl",), {"{out}/pipeline.yaml": _PIPELINE}),
 }
 _TOKENS = {
+    "cells": Verb("mixture cells {out}/x.jsonl --by id", ("x.jsonl",)),
     "tokenize": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to pbin,megatron,ds,dolma"),
     "tokenize vla": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to vla-text --seq-len 32"),
     "tokenize numbered": Verb("tokenize {src}/x.jsonl -o {out}/t -t {tok} --to ds --max-file-size {size}"),
@@ -228,6 +229,7 @@ ELSEWHERE: dict[str, str] = {
     "documents forget": "writes its report to a folder of this machine; refuses a URL",
     "cache": "fills the cache of this machine",
     "tokens lengths": "fills the cache of this machine",
+    "mixture propose": "writes recipes whose paths depend on the folder",
     "edit delete": "is refused in an object store",
     "compat energon checkpoint info": "only reads",
     "compat energon checkpoint redist": "writes files of torch.save to a folder of this machine",

@@ -86,6 +86,23 @@ def test_the_output_is_what_other_verbs_read(tmp_path: Path) -> None:
     assert report.rows == 2
 
 
+def test_links_out_of_the_source_are_followed_and_named(tmp_path: Path) -> None:
+    put(tmp_path / "other/folder", secret__txt="of another folder", more__txt="more of it")
+    raw = put(tmp_path / "raw", a__txt="own", b__txt="own, too", skipped__txt="x")
+    put(raw / "folder-2", c__txt="between the names of the link and what is below it")
+    (raw / "inside").symlink_to("a.txt")
+    (raw / "inside.txt").symlink_to("a.txt")
+    (raw / "out.txt").symlink_to("../other/folder/secret.txt")
+    (raw / "folder").symlink_to(tmp_path / "other/folder")
+    (raw / "not-read").symlink_to(tmp_path / "other/folder")
+    (tmp_path / "named").symlink_to("raw")
+    for source in ("raw", "named"):  # a link that the user names is where the user wants it
+        report = run(tmp_path / source, tmp_path / f"out-{source}", exclude=["not-read/*", "skipped.txt"])
+        assert report.samples == 7
+        warnings = [line for line in report.recognized if "link" in line]
+        assert warnings == ["warning: 2 links lead out of the sources, and what they lead to is read (folder, out.txt)"]
+
+
 def test_what_is_left_out_is_named(tmp_path: Path) -> None:
     raw = put(
         tmp_path / "raw",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import multiprocessing
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.jobs import processes
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.pool import Pool
@@ -458,6 +460,20 @@ def test_large_results_do_not_pile_up_behind_a_slow_one(quick, tmp_path, monkeyp
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
     assert len(taken) <= 4 + 2 * 4 + 1
     results.close()
+
+
+def test_ctrl_c_waits_until_a_worker_has_started() -> None:
+    """A worker whose start was interrupted printed a traceback of its own; a second Ctrl-C does not wait."""
+    came: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), processes._without_interrupts():
+        _thread.interrupt_main()  # as if another thread of this process had received it, which a mask does not prevent
+        came.append("started")
+    with pytest.raises(KeyboardInterrupt), processes._without_interrupts():
+        for _ in range(2):
+            _thread.interrupt_main()
+        came.append("never")
+    assert came == ["started"] and signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")

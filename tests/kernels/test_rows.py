@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.kernels.rows import copy_spans, count_up, lay_out, shift_rows, targets_of
+from feedmill.kernels.rows import copy_spans, count_spans, count_up, lay_out, shift_rows, targets_of
 
 
 @given(rows=st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=5), extra=st.integers(0, 4))
@@ -40,6 +40,17 @@ def test_copy_spans(dtype: str) -> None:
     out = np.zeros(int(lengths.sum()), np.int64)
     copy_spans(source, first, lengths, to, out)
     assert out.tolist() == [int(x) for a, n in zip(first, lengths, strict=True) for x in source[a : a + n]]
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=80),
+    st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), max_size=9),
+)
+def test_count_spans(values: list[int], spans: list[tuple[int, int]]) -> None:
+    inside = [sorted(min(end, len(values)) for end in span) for span in spans]
+    first, stop = (np.array([span[i] for span in inside], np.int64) for i in range(2))
+    mask = np.array(values, np.uint8)
+    assert count_spans(mask, first, stop).tolist() == [sum(v != 0 for v in values[a:b]) for a, b in inside]
 
 
 @given(seed=st.integers(0, 1000), masked=st.booleans(), how=st.sampled_from(["none", "begins", "ends"]))

@@ -4,9 +4,12 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from feedmill.planning.recipes.cells import rules
 from feedmill.planning.recipes.recipe import Recipe
+from helpers.cells import put_in_cells
 from helpers.number_dataset import Numbered
 from helpers.token_dataset import Tokenized
 
@@ -17,13 +20,18 @@ RECIPES = [text for text in SHOWN if not text.startswith("# .pre-commit-config.y
 
 
 @pytest.mark.parametrize("text", RECIPES)
-def test_every_recipe_shown_makes_a_plan(text: str) -> None:
-    plan = Recipe.parse(text).plan(lambda path, **options: Numbered(path, 20_000, tokens=100))
+def test_every_recipe_shown_makes_a_plan(text: str, tmp_path: Path) -> None:
+    recipe = Recipe.parse(text, base=str(tmp_path))
+    for _, _, member, rule in rules(recipe):
+        dataset = Numbered(str(tmp_path / str(member.path)), 20_000, tokens=100)
+        put_in_cells(tmp_path, dataset, np.arange(20_000, dtype=np.uint16) % 2, [["code", 0], ["web", 2]], rule)
+        (tmp_path / "weights.csv").write_text("topic,score,weight\ncode,0,0.3\nweb,2,0.7\n")
+    plan = recipe.plan(lambda path, **options: Numbered(path, 20_000, tokens=100))
     assert len(plan.read(range(64))) == 64
 
 
 def test_the_recipes_are_found() -> None:
-    assert len(RECIPES) == len(SHOWN) - 1 == 9
+    assert len(RECIPES) == len(SHOWN) - 1 == 10
 
 
 def test_the_page_on_the_order_is_a_doctest() -> None:

@@ -181,6 +181,9 @@ def test_report_counts_what_is_drawn() -> None:
         "repeats": docs["drawn"] / 100,
         "tokens": None,
         "token_share": None,
+        "loss_tokens": None,
+        "loss_asked": None,
+        "loss_share": None,
     }
     assert json.loads(json.dumps(report.as_dict()))["total"] == 1234
     assert str(report).splitlines() == [

@@ -1,16 +1,21 @@
 """Weights per token: converted by the exact mean lengths, and what the tokens of a run come to."""
 
+import random
 from fractions import Fraction
+from math import lcm
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Repeat, Shuffle, StagedBlend, Subset
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.tokens import Tokens, per_sample
+from helpers.counted import counted
 from helpers.number_dataset import Numbered
 
 DATA = [Numbered("a", 70, tokens=10), Numbered("b", 140, tokens=500), Numbered("c", 10)]
@@ -134,3 +139,102 @@ def test_a_nested_recipe_in_another_tools_order_has_the_mean_of_all_its_sources(
     assert abs(float(mean) - (3 * 13 + 503) / 4) < 503 / 210
     assert a.asked + b.asked + own.asked == 1 and abs(float(a.asked / b.asked) - 3) < 0.1
     assert abs(float((a.asked + b.asked) * mean / (own.asked * 13)) - 1) < 1e-9
+
+
+def masked(folder: Path, name: str, lengths: list[int], share: float | None, seed: int) -> list[np.ndarray]:
+    """Write documents, of which the mask selects a share of the tokens; return the mask of each."""
+    numbers = np.random.default_rng(seed)
+    mask = numbers.random(sum(lengths)) < (1 if share is None else share)
+    with write_pbin(fm.open_store(folder), f"{name}.pbin", 2, loss=share is not None) as out:
+        out.add(numbers.integers(0, 99, sum(lengths)), np.array(lengths), None if share is None else mask)
+    return np.split(mask, np.cumsum(lengths)[:-1])
+
+
+def deviation(counts: list[int]) -> Fraction:
+    """How far the sum of some of the counts can be from as many times their mean."""
+    mean, worst = Fraction(sum(counts), len(counts)), Fraction(0)
+    for order in (sorted(counts), sorted(counts, reverse=True)):
+        for k in range(len(counts)):
+            worst = max(worst, abs(sum(order[:k]) - k * mean))
+    return worst
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_realised_shares_of_loss_tokens_in_rows_are_within_the_bound(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    count = draw.randint(2, 4)
+    names = [f"s{number}" for number in range(count)]
+    masks, used, members = {}, {}, []
+    for number, name in enumerate(names):
+        lengths = [draw.randint(5, 40), *(draw.randint(1, 40) for _ in range(draw.randint(2, 30)))]
+        masks[name] = masked(tmp_path, name, lengths, draw.choice([None, 0.3, 0.6, 0.9]), seed * 10 + number)
+        first, stop = draw.choice([(0, len(lengths)), (1, len(lengths)), (0, 2)])
+        used[name] = [int(mask.sum()) for mask in masks[name][first:stop]]
+        members.append({"path": f"{name}.pbin", "name": name, "subset": [first, stop], "weight": draw.randint(1, 9)})
+    pack = {"seq_len": draw.choice([16, 64]), "method": draw.choice(["concat", "best_fit"])}
+    recipe = {"unit": "loss_tokens", "samples": 700, "seed": seed, "blend": members, "pack": pack}
+    plan = fm.Recipe.parse(recipe, base=tmp_path).plan()
+
+    rows = plan.length if pack["method"] == "best_fit" else draw.randint(20, plan.length)
+    found, documents = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    spans = plan.locate_spans(np.arange(rows))
+    columns = (spans.located.source, spans.located.index, spans.spans.start, spans.spans.length)
+    for source, index, start, length in zip(*(column.tolist() for column in columns), strict=True):
+        name = plan.names[source]
+        documents[name] += start == 0
+        found[name] += int(masks[name][index][start : start + length].sum())
+    report = plan.report(rows)
+    read = sum(int(row["loss_mask"].sum()) if "loss_mask" in row else row["tokens"] for row in plan.read(range(rows)))
+    assert read == sum(found.values())
+
+    weights = [Fraction(member["weight"]) for member in members]
+    asked = dict(zip(names, [weight / sum(weights) for weight in weights], strict=True))
+    mean = {name: Fraction(sum(own), len(own)) for name, own in used.items()}
+    # A blend is within one document of its share, a pass within its deviation, and rows end within one document.
+    own = {name: mean[name] + deviation(used[name]) + max(used[name]) for name in names}
+    for source in report.sources:
+        name = source.name
+        assert source.loss_asked == asked[name]
+        assert abs(found[name] - asked[name] * read) <= own[name] + asked[name] * sum(own.values())
+        assert abs(source.loss_tokens - found[name]) <= 2 * own[name] + 1
+        assert source.loss_share == pytest.approx(source.loss_tokens / sum(one.loss_tokens for one in report.sources))
+
+
+def test_shares_of_loss_tokens_are_exact_at_the_end_of_passes(tmp_path: Path) -> None:
+    a = masked(tmp_path, "a", [3, 9, 14, 2], 0.5, 1)
+    b = masked(tmp_path, "b", [5, 6, 7], None, 2)
+    totals = [sum(int(mask.sum()) for mask in masks) for masks in (a, b)]
+    parts = "blend: [{path: a.pbin, name: a, weight: 3}, {path: b.pbin, name: b, weight: 2}]"
+    plan = fm.Recipe.parse(f"unit: loss_tokens\n{parts}", base=tmp_path).plan()
+    per_sample = [Fraction(3, 5) / Fraction(totals[0], 4), Fraction(2, 5) / Fraction(totals[1], 3)]
+    period = lcm(*(share.denominator for share in (each / sum(per_sample) for each in per_sample))) * 12
+    report = plan.report(period)
+    assert [source.loss_share for source in report.sources] == [0.6, 0.4]
+    assert report.as_dict()["sources"][0]["loss_tokens"] == report.sources[0].drawn * totals[0] / 4
+    assert "loss share" in str(report) and "loss share" not in str(planned(BOTH).report(100))
+    assert Tokens(plan.sources, "loss_tokens").mean(Leaf(0, 4)) == Fraction(totals[0], 4)
+    staged = f"unit: loss_tokens\n{parts.replace(', weight: 3', '').replace(', weight: 2', '')}\n"
+    staged += "stages: [{tokens: 700, weights: {a: 1, b: 1}}, {weights: {a: 1}}]"
+    first = fm.Recipe.parse(staged, base=tmp_path).plan().node.stages
+    halves = [Fraction(4, totals[0]), Fraction(3, totals[1])]
+    shares = [half / sum(halves) for half in halves]
+    assert list(first.weights[0]) == shares
+    assert first.samples[0] == round(700 / (shares[0] * 7 + shares[1] * 6))  # a stage's tokens are all tokens
+
+
+def test_loss_tokens_that_are_unknown_are_refused(tmp_path: Path) -> None:
+    masked(tmp_path, "a", [3, 9], 0.5, 1)
+    nothing = masked(tmp_path, "none", [3, 9], 0.0, 1)
+    assert not np.concatenate(nothing).any()
+    text = "unit: loss_tokens\nblend: [{path: a.pbin}, {path: %s}]"
+    with pytest.raises(ConfigError, match=r"recipe:2.*none.pbin have no tokens in the loss: their masks exclude all"):
+        fm.Recipe.parse(text % "none.pbin", base=tmp_path).plan()
+    sources = {"a.pbin": fm.open(tmp_path / "a.pbin"), "c": counted("c", [4, 5]), "t": Numbered("t", 4)}
+    for name in ("c", "t"):
+        with pytest.raises(ConfigError, match="contribute to the loss is unknown for") as error:
+            fm.Recipe.parse(text % name).plan(lambda path, **_: sources[path.rpartition("/")[2]])
+        assert "recipe:2" in str(error.value) and "numeric field 'loss_tokens'" in str(error.value)
+    masks = text % "a.pbin, name: b" + "\npack: {seq_len: 8}\ntargets: {mask: {begin: 1, end: 2}}"
+    with pytest.raises(ConfigError, match=r"recipe:4.*counts stored masks") as error:
+        fm.Recipe.parse(masks, base=tmp_path).plan()
+    assert "--learn-between" in str(error.value)

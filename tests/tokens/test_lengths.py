@@ -85,10 +85,8 @@ def test_lengths_of_conversations(data: str, tmp_path: Path) -> None:
         "the text has 2 of <image>, and the sample has 1 of image": (1, ["e"]),
         "the text has 0 of <image>, and the sample has 1 of image": (1, ["f"]),
         "image: its width and height are unknown": (1, ["g"]),
-        "text: it is not a conversation: it has no messages, conversations, prompt or chosen (only 'messages')": (
-            1,
-            ["h"],
-        ),
+        "text: it is not a conversation: it has no messages, no conversations, no prompt with completion and no chosen"
+        " with rejected (only 'messages')": (1, ["h"]),
         "text: the sample has no part 'json'": (1, ["i"]),
     }
 

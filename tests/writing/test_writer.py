@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, FeedmillError, StorageError
@@ -164,6 +166,25 @@ def test_typed_samples_come_back_as_they_were(tmp_path: Path) -> None:
     assert np.array_equal(ds[2].image, picture)
     fm.write(str(tmp_path / "b"), ds, **typed)  # a dataset is an iterable of samples
     assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_a_dataset_with_a_field_map_is_written_as_it_is_stored(tmp_path: Path) -> None:
+    picture, photo = Image.effect_noise((32, 32), 40), io.BytesIO()
+    picture.save(photo, "JPEG", quality=40)  # another encoding would change the bytes
+    rows = [{"__key__": f"{i}", "jpg": photo.getvalue(), "json": {"text": f"n {i}", "other": i}} for i in range(6)]
+    fields = {"image": "jpg", "caption": "json[text]"}
+    fm.write(tmp_path / "a", rows, sample_type="CaptioningSample", field_map=fields)
+    ds = fm.open(tmp_path / "a")
+    fm.write(tmp_path / "b", ds)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    fm.write(tmp_path / "c", ds.filter(lambda sample: sample.caption == "n 4", progress=False))
+    fm.write(tmp_path / "c", ds.select([1]), append=True)
+    chosen = fm.open(tmp_path / "c")
+    assert [sample.caption for sample in chosen] == ["n 4", "n 1"]
+    raw = chosen.opened_as(view=None, decode=None)
+    assert [sample["jpg"] for sample in raw] == [photo.getvalue()] * 2
+    with pytest.raises(ConfigError, match="the field map has no part for the field 'image'"):
+        fm.write(tmp_path / "d", ds.map(lambda sample: sample))  # the results of a function are not stored anywhere
 
 
 BAD = [

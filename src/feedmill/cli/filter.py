@@ -17,8 +17,9 @@ def filter(options: Filter, json: bool) -> str:
 
     paths: Any = options.inputs
     *inputs, output = paths
-    if not inputs:
-        documents: Any = call(run, options, inputs=output)
+    if not inputs or options.preset:
+        given = {"inputs": inputs, "output": output} if inputs else {"inputs": output}
+        documents: Any = call(run, options, **given)
         emit(documents.as_dict(), json, lambda: show_documents(documents))
         kept = next((path.rpartition("/")[0] for one in documents.streams for path in one.outputs), "")
         return f"tokenize {quote(kept)} -o tokens -t tokenizer.json" if kept else ""

@@ -44,6 +44,7 @@ def show(report: TagReport) -> None:
             ("documents", f"{report.rows:,}"),
             ("size", human_size(report.bytes)),
             ("attributes", ", ".join(report.outputs)),
+            *((name, _of_model(counts)) for name, counts in report.models.items()),
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
@@ -55,6 +56,15 @@ def show(report: TagReport) -> None:
         typer.echo(f"error: {error}", err=True)
 
 
+def _of_model(counts: dict[str, int]) -> str:
+    """Return what a model read, as text."""
+    padding = 100 * counts["padding"] / max(1, counts["padding"] + counts["tokens"])
+    parts = [f"{counts['tokens']:,} tokens", f"{padding:.2g} % padding"]
+    parts += [f"{counts['cut']:,} documents cut to its window"] * (counts["cut"] > 0)
+    parts += [f"{counts['empty']:,} without tokens, not scored"] * (counts["empty"] > 0)
+    return ", ".join(parts)
+
+
 def show_taggers(modules: Sequence[str], json: bool = False) -> None:
     """Print the names of all taggers and where they come from."""
     from feedmill.curation.modules import load_modules
@@ -62,6 +72,8 @@ def show_taggers(modules: Sequence[str], json: bool = False) -> None:
 
     load_modules(modules)
     data = [{"name": name, "needs_file": needs_file(name), "from": where} for name, where in known().items()]
+    data.append({"name": "model", "needs_file": True, "from": "feedmill.curation.models"})
     shown = [(f"{name}=PATH" if needs_file(name) else name, where) for name, where in known().items()]
+    shown.append(("[NAME=]model:PATH", "feedmill.curation.models"))
     width = max(len(name) for name, _ in shown)
     emit(data, json, lambda: typer.echo("\n".join(f"{name:<{width}}  {where}" for name, where in shown)))

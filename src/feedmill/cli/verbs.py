@@ -105,9 +105,9 @@ FRONT: dict[str, dict[str, Verb]] = {
         **_verb(
             "filter",
             "Keep documents by attributes, length or index.",
-            "filter web.yaml",
+            "filter web kept --preset gopher",
             "filter.md",
-            "min-length max-length keep drop overwrite dry-run",
+            "preset min-length max-length keep overwrite dry-run",
         ),
         **_verb(
             "tokenize",
@@ -261,6 +261,26 @@ GROUPS: dict[str, Group] = {
             ),
         },
     ),
+    "mixture": Group(
+        "Make cells, propose mixtures, fit the losses of runs.",
+        {
+            **_verb(
+                "cells",
+                "Find the cell of each document: topic, quality, source.",
+                "mixture cells tokens --by quality__bucket,topic,source",
+                "mixtures.md",
+                "by where require-values overwrite dry-run workers",
+                "plan {path}",
+            ),
+            **_verb(
+                "propose",
+                "Propose mixtures to try in small runs, as recipes in a folder.",
+                "mixture propose recipe.yaml -o swarm -n 64 --target 200B",
+                "mixtures.md",
+                "output count target max-repeats concentration dry-run",
+            ),
+        },
+    ),
     "edit": Group(
         "Append, delete, add parts, reshard, repair or mount a dataset.",
         {
@@ -348,8 +368,8 @@ MEANT = {
     "import": ("add", "ingest", "load", "download", "init", "create", "new", "make"),
     "tokenize": ("pack", "encode", "tok"),
     "tag": ("score", "annotate", "classify"),
-    "filter": ("mix", "select", "clean"),
-    "plan": ("blend", "mixture", "recipe", "weights"),
+    "filter": ("select", "clean"),
+    "plan": ("recipe",),
     "trace": ("where", "find", "explain", "why"),
     "bench": ("benchmark", "speed", "profile"),
     "run": ("pipeline", "exec"),
@@ -363,6 +383,14 @@ MEANT = {
 }
 """Command line -> what people type for it, words of earlier releases among them."""
 
+ELSEWHERE = {
+    "sources are mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'; rules that keep"
+    " documents, Dolma's mixer, are 'feedmill filter'": ("mix", "blend", "interleave", "weights"),
+    "your own program trains, with the batches of fm.Loader, see docs/training.md. Check its data with 'feedmill plan"
+    " recipe.yaml'": ("train", "fit", "finetune", "pretrain", "sft"),
+}
+"""What to do instead -> words for what no verb does by itself."""
+
 
 def meant_by(word: str, group: str = "") -> str:
     """Return what an unknown word for a verb stands for, as the end of a message; empty if nothing is similar.
@@ -372,6 +400,9 @@ def meant_by(word: str, group: str = "") -> str:
     """
     from difflib import get_close_matches  # only needed for errors
 
+    for advice, words in ELSEWHERE.items():
+        if word in words and word not in GROUPS:
+            return f": {advice}"
     moved = {name.rpartition(" ")[2]: name for name in reversed(VERBS)} | {name: name for name in GROUPS}
     exact = {typed: line for line, words in MEANT.items() for typed in words} | moved
     if word in exact:

@@ -142,7 +142,10 @@ class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
     """
 
     documents: Annotated[Paths, Arg("DOCUMENTS...", "Patterns of files or folders; quote them: 'd/documents/**/*.gz'.")]
-    taggers: Annotated[Sequence[str], Opt("NAME", "Tagger of the texts, or NAME=PATH; repeatable.", "--tagger -t")]
+    taggers: Annotated[
+        Sequence[str],
+        Opt("NAME", "Tagger of the texts, NAME=PATH, or a model: [NAME=]model:PATH; repeatable.", "--tagger -t"),
+    ]
     _: KW_ONLY
     name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: one set per tagger.")] = None
     output: Annotated[

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from feedmill.curation.documents import Batch
+from feedmill.curation.records import local_state
 from feedmill.curation.spans import Spans
 from feedmill.errors import ConfigError, NotFound, suggestion
+from feedmill.storage.hashed import hash_file
+
+if TYPE_CHECKING:
+    from feedmill.curation.models.files import Settings
 
 
 class Tagger(Protocol):
@@ -39,6 +45,8 @@ class FunctionTagger(Tagger):
 
 MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
            "fineweb", "language", "detectors", "secrets", "models", "token_repetitions", "unavailable")  # fmt: skip
+MODEL = "model"
+"""Word of a tagger that is a model: ``model:PATH``."""
 FOLDER_VARIABLE = "FEEDMILL_MODELS"
 """Environment variable with a folder of the model files that taggers need, under their original names."""
 
@@ -75,20 +83,30 @@ def register_unavailable(reason: str, *names: str) -> None:
 
 
 class Choice(NamedTuple):
-    """Tagger as the user selects it: ``name``, or ``name=path of its model or list``."""
+    """Tagger as the user selects it: ``name``, ``name=path of its model or list``, or ``model:PATH``.
+
+    Attributes:
+        settings: Of a model; None for other taggers.
+    """
 
     name: str
     file: str | None
+    settings: Settings | None = None
 
     @classmethod
     def parse(cls, text: str) -> Choice:
         """Parse a tagger and the path of its file.
 
         Raises:
-            ConfigError: The tagger is unknown, its file is not given, or it takes no file.
+            ConfigError: The tagger is unknown, its file is not given, or it takes no file; or a model's settings are
+                invalid, or its name is that of another tagger.
             NotFound: The file does not exist.
         """
         name, equals, path = text.partition("=")
+        if text.startswith(f"{MODEL}:"):
+            return cls._of_model("", text)
+        if path.startswith(f"{MODEL}:"):
+            return cls._of_model(name, path)
         check_names([name])
         if name not in _FILES:
             if equals:
@@ -109,6 +127,27 @@ class Choice(NamedTuple):
             raise NotFound(f"the file of the tagger {name!r} does not exist", file=path, fix=f"Pass {name}=PATH.")
         return cls(name, path)
 
+    @classmethod
+    def _of_model(cls, name: str, text: str) -> Choice:
+        from feedmill.curation.models.files import find_model, parse
+
+        path, settings = parse(text)
+        find_model(path)
+        if not name:  # that of its folder, if the file has one that all models have
+            named, file = os.path.split(os.path.abspath(path))
+            stem = os.path.splitext(file)[0] if os.path.isfile(path) else file
+            name = os.path.basename(named) if stem in ("model", "model_quantized") else stem
+            name = re.sub(r"[^A-Za-z0-9_]", "_", name)
+            name = f"{MODEL}_{name}" if name[:1].isdigit() else name
+        _load()
+        if name in _FACTORIES or name in _REASONS:
+            raise ConfigError(
+                f"{name!r} is the name of another tagger", kind="name-clash", fix=f"Name the model: -t NAME={text}."
+            )
+        if not name:
+            raise ConfigError("the model has no name", kind="bad-option", fix=f"Name it: -t NAME={text}.")
+        return cls(name, path, settings)
+
     def create(self) -> Tagger:
         """Create the tagger.
 
@@ -116,8 +155,41 @@ class Choice(NamedTuple):
             MissingExtra: A package is not installed.
             ConfigError: The tagger's file is invalid.
         """
+        if self.settings is not None and self.file is not None:
+            return self._model(self.file, self.settings)
+        check_names([self.name])
         made: Tagger = _FACTORIES[self.name](self.file) if self.file else _FACTORIES[self.name]()
         return made
+
+    def _model(self, path: str, settings: Settings) -> Tagger:
+        from feedmill.curation.models.files import Settings as Every
+        from feedmill.curation.models.files import bad_model, find_model
+        from feedmill.curation.models.tagger import ModelTagger, load
+
+        model = find_model(path)
+        if model.kind != "fasttext":
+            return ModelTagger(load(model, settings, vectors=False))
+        if settings != Every():
+            raise bad_model("a fastText model has no settings: it reads whole texts", path, "Write its path alone.")
+        _load()
+        made: Tagger = _FACTORIES["fasttext_doc"](path)
+        return made
+
+    def content(self) -> Any:
+        """Return what identifies the content of its file, and the settings of a model, for fingerprints."""
+        if self.settings is None or self.file is None:
+            return None if self.file is None else hash_file(self.file)
+        from feedmill.curation.models.files import find_model
+
+        return {**find_model(self.file).hashes(), "settings": self.settings.deciding()}
+
+    def state(self) -> Any:
+        """Return what changes if its file is replaced."""
+        if self.settings is None or self.file is None:
+            return local_state(self.file)
+        from feedmill.curation.models.files import find_model
+
+        return find_model(self.file).state()
 
 
 def add(name: str, factory: Callable[[], Any], where: str) -> None:

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -40,12 +40,15 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.codec import compression, packed
-from feedmill.storage.hashed import HashedWriter, hash_file
+from feedmill.storage.hashed import HashedWriter
 
 logger = logging.getLogger("feedmill")
 
 _FIELDS = ("id", "text", "source", "version", "metadata", "added", "created")
 _PRELOAD = ("feedmill.curation.tag", "feedmill.curation.taggers.words", "feedmill.kernels.text.lengths")
+
+
+Tagged = tuple[int, list[bytes], dict[str, dict[str, int]]]
 
 
 class TagTask(NamedTuple):
@@ -62,13 +65,14 @@ class TagTask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The result of a file: rows and stored bytes, or the error."""
+    """The result of a file: rows and stored bytes, or the error; and what each model read."""
 
     path: str
     rows: int
     bytes: int
     made: bool
     error: FeedmillError | None = None
+    models: dict[str, dict[str, int]] | None = None
 
 
 @dataclass
@@ -80,6 +84,7 @@ class TagReport(JobReport):
         rows: number of documents in all files.
         bytes: stored size of the attributes.
         outputs: folders of the attribute sets.
+        models: for each model, what it read in this run: see `feedmill.curation.models.texts.Counts`.
         failed: errors of skipped files.
         missing: patterns without files, if allowed.
         warnings: files in the folders that are not documents.
@@ -91,6 +96,7 @@ class TagReport(JobReport):
     bytes: int = 0
     seconds: float = 0.0
     outputs: list[str] = field(default_factory=list)
+    models: dict[str, dict[str, int]] = field(default_factory=dict)
     failed: list[FeedmillError] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -143,6 +149,7 @@ def tag(options: Tag) -> TagReport:
                 report.reused += done.error is None and not done.made
                 report.rows += done.rows
                 report.bytes += done.bytes
+                add_counts(report.models, done.models or {})
                 if done.error is not None:
                     report.failed.append(done.error)
         report.seconds = time.perf_counter() - begin
@@ -181,7 +188,7 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
         raise ConfigError("a tagger was passed twice", fix="Pass each tagger once.")
     for choice in choices:
         choice.create()  # report missing packages and files before the work begins
-    files = {choice.name: hash_file(choice.file) for choice in choices if choice.file}
+    files = {choice.name: choice.content() for choice in choices if choice.file}
     return {"modules": module_hashes(modules), "files": files, "exact": exact}
 
 
@@ -224,7 +231,7 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         record = records.read_record(task.outputs[0].root, task.outputs[0].path)
         return Done(task.input.name, record.rows if record else 0, task.input.size, False)
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
-    rows = 0
+    rows, models = 0, dict[str, dict[str, int]]()
     with ExitStack() as stack:
         before = records.state(
             source, name, "", task.input.name
@@ -232,8 +239,9 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         read = list[str]()
         lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
-        for count, made in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
+        for count, made, read_by in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
+            add_counts(models, read_by)
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
         before.xxh3 = read[0]
@@ -243,7 +251,15 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         options = _record_options(task, output)
         record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
         records.write_record(output.root, output.path, record)
-    return Done(task.input.name, rows, task.input.size, True)
+    return Done(task.input.name, rows, task.input.size, True, models=models)
+
+
+def add_counts(total: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:
+    """Add what models read to a total, by their names."""
+    for name, counts in more.items():
+        own = total.setdefault(name, {})
+        for what, number in counts.items():
+            own[what] = own.get(what, 0) + number
 
 
 class _Work(NamedTuple):
@@ -255,22 +271,23 @@ class _Work(NamedTuple):
     exact: bool
 
 
-def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[tuple[int, list[bytes]], None, None]:
+def _tagged(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[Tagged, None, None]:
     policy = Policy(shared=work)
     return run(_tag_block, blocks, workers=workers, preload=_PRELOAD, policy=policy)
 
 
-def _tag_block(work: _Work, block: Block) -> tuple[int, list[bytes]]:
-    """Return the number of documents, and the rows of each output."""
+def _tag_block(work: _Work, block: Block) -> Tagged:
+    """Return the number of documents, the rows of each output, and what each model read."""
     choices = {choice for output in work.outputs for choice in output.taggers}
-    taggers = {choice: tagger_of(choice, work.modules, records.local_state(choice.file)) for choice in choices}
+    taggers = {choice: tagger_of(choice, work.modules, choice.state()) for choice in choices}
     wants_metadata = any(tagger.metadata for tagger in taggers.values())
     batch = Decoder(work.file, block.line, metadata=wants_metadata, exact=work.exact).batch(rows_of(block.lines))
     made = []
     for output in work.outputs:
         named = {choice.name: taggers[choice] for choice in output.taggers}
         made.append(b"".join([row + b"\n" for row in attribute_rows(batch, output.experiment, named)]))
-    return len(batch), made
+    counts = {choice.name: getattr(tagger, "counts", None) for choice, tagger in taggers.items()}
+    return len(batch), made, {name: asdict(own.taken()) for name, own in counts.items() if own is not None}
 
 
 @contextmanager
@@ -310,16 +327,15 @@ def _current(task: TagTask, output: Output) -> bool:
 def tagger_of(
     choice: registry.Choice,
     modules: tuple[tuple[str, str], ...],
-    state: tuple[int, int, int] | None,  # noqa: ARG001 - tells a file that changed from what is remembered
+    state: Any,  # noqa: ARG001 - tells a file that changed from what is remembered
 ) -> registry.Tagger:
     """Return a tagger, which is created once per process.
 
     Args:
         modules: user's modules with their hashes.
-        state: of the tagger's file, see `records.local_state`.
+        state: of the tagger's file, see `registry.Choice.state`.
     """
     load_modules(name for name, _ in modules)
-    registry.check_names([choice.name])
     return choice.create()
 
 

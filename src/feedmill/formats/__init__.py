@@ -14,6 +14,6 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
 - Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `mp4/`, `videocut.py`,
   `orientation.py`.
 - Names and settings: `braces.py`, `yamls.py`, `objects.py`, `settings.py` (closed tables of other tools).
-- Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`.
+- Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`, `cells.py`.
 - Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
 """

@@ -2,8 +2,8 @@
 
 An array file is ``FMARRAY1``, the length of the header (uint64), the header as JSON
 (``{name: [dtype, shape, offset], ..., "": size of the file}``), and the arrays, little-endian, each at a multiple of 64
-bytes. Rejected: types other than ``<u8``, ``<i8``, ``<u4``, ``<i4`` and ``|u1``, arrays outside the file, and a wrong
-file size.
+bytes. Rejected: types other than ``<u8``, ``<i8``, ``<u4``, ``<i4``, ``<u2`` and ``|u1``, arrays outside the file, and
+a wrong file size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STREAMED_AT = 1024
 """Offset of the array that `stream_arrays` writes in pieces."""
 _ALIGN = 64
 _MOST_HEADER = 1 << 20
-_DTYPES = ("<u8", "<i8", "<u4", "<i4", "|u1")
+_DTYPES = ("<u8", "<i8", "<u4", "<i4", "<u2", "|u1")
 
 Arrays = dict[str, npt.NDArray[Any]]
 

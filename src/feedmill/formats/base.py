@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
-from feedmill.formats.costs import checked_costs
+from feedmill.formats.costs import INDEXED, LOSS_TOKENS, checked_costs
 from feedmill.formats.extents import Extents
 from feedmill.formats.habits import HINTS, explain_to_torch
 from feedmill.formats.mediatable import MediaTable
@@ -137,6 +137,12 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     url: str
     split: str | None = None
     _opened: Opened = Opened()
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Return a dataset of a format. Raises `TypeError` for the contract itself."""
+        if cls is Dataset:
+            raise TypeError("fm.Dataset is the type of all datasets. Use fm.open(path).")
+        return super().__new__(cls)
 
     def __repr__(self) -> str:
         split = "" if self.split is None else f", split {self.split}"
@@ -311,8 +317,9 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         The array is read-only and cached for later calls. It does not contain samples that the split excludes.
 
         Args:
-            by: ``tokens``, ``bytes`` (of the sample as stored), ``pixels``, ``frames`` (both summed over the sample's
-                images and videos), or the name of a numeric field, see `feedmill.formats.costs`.
+            by: ``tokens``, ``loss_tokens`` (those that contribute to the loss, which reads loss masks), ``bytes`` (of
+                the sample as stored), ``pixels``, ``frames`` (both summed over the sample's images and videos), or the
+                name of a numeric field, see `feedmill.formats.costs`.
 
         Returns:
             int64[len], 0 or more; None if the index does not know this cost.
@@ -334,6 +341,33 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         """Return costs other than `lengths`; a format whose index has costs overrides this."""
         return None
 
+    def values(self, by: str, *, texts: bool = False) -> npt.NDArray[Any] | None:
+        """Return a number of each sample from the index, as it is stored: orders and groups are made of these.
+
+        Args:
+            by: as for `costs`; numbers of a field may be negative and fractions.
+            texts: also accept a field of texts, whose values are their hashes (xxh3-64): equal texts have equal hashes.
+
+        Returns:
+            int64, float64 or uint64 (hashes), [len]; None if the index does not know them.
+
+        Raises:
+            DataError: as `costs`, and if the value of a sample is missing or NaN; the sample is named.
+        """
+        return self.costs(by) if by in INDEXED else self._find_values(by, texts=texts)
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:  # noqa: ARG002
+        """Return values of a field; a format whose index has fields overrides this, see `formats.costs`."""
+        return None
+
+    def total(self, by: str, start: int = 0, stop: int | None = None) -> int | None:
+        """Return the sum of the `costs`, or `lengths`, of samples ``[start, stop)``; None if they are unknown.
+
+        A dataset that has sums in its index overrides this, to do without those of each sample. Raises as `costs`.
+        """
+        costs = self.lengths if by == "tokens" else self.costs(by)
+        return None if costs is None else int(costs[start:stop].sum(dtype=np.int64))
+
     @property
     def cost_fields(self) -> Sequence[str]:
         """Return the names of the numeric fields that `costs` accepts."""
@@ -343,6 +377,11 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         """Return a sentence that explains how to make an unavailable cost available to `costs`."""
         if by == "tokens":
             return f"Run 'feedmill tokenize {self.url}' to write token files, which index the length of each document."
+        if by == LOSS_TOKENS:
+            return (
+                "They are known of token files, whose loss masks are counted, and of samples with a numeric field"
+                f" {LOSS_TOKENS!r}."
+            )
         return f"The index of the format {self.format!r} does not have it."
 
     def read(self, indices: Indices) -> list[Read]:

@@ -5,6 +5,7 @@ source file, that file's version and size, and the kind of costs:
 
     costs    int64[samples]
     digest   uint8[16]       xxh3-128 of them
+    type     uint8[3]        of values that are no costs: ``<f8`` or ``<u8``, of which `costs` are the bits
 
 It may be deleted at any time, and counts into the size of the cache folder (`DiskCache`); a corrupt file is computed
 again. A changed source file has another version, so its costs
@@ -16,8 +17,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import FeedmillError
@@ -32,19 +35,22 @@ logger = logging.getLogger("feedmill")
 KEPT_FROM = 100_000
 """Number of samples from which costs are cached; computing fewer takes only tenths of a second."""
 _VERSION = 1
+_TYPES = ("<i8", "<f8", "<u8")
+
+Numbers = npt.NDArray[Any]
 
 
 def kept_costs(
-    store: Store, path: str, what: str, count: int, find: Callable[[], Int64s | None], *, keep: bool = False
-) -> Int64s | None:
-    """Return costs from the cache folder, or compute and cache them.
+    store: Store, path: str, what: str, count: int, find: Callable[[], Numbers | None], *, keep: bool = False
+) -> Numbers | None:
+    """Return costs or other values of samples from the cache folder, or compute and cache them.
 
     Args:
         store, path: the file that the costs are read from.
         what: kind of costs and samples, with their locations, so that a dataset opened before the file changed does
             not cache its costs under the name of the new version.
         count: number of samples.
-        find: computes int64[count], or None if the file does not have them.
+        find: computes int64, float64 or uint64, [count], or None if the file does not have them.
         keep: cache the costs even if there are fewer than `KEPT_FROM` samples.
 
     Raises:
@@ -72,25 +78,28 @@ def digest_of(*arrays: Int64s) -> str:
     return hash_words([xxhash.xxh3_128_hexdigest(np.ascontiguousarray(array, "<i8").data) for array in arrays])
 
 
-def _read(cache: Store, name: str, count: int) -> Int64s | None:
-    """Return cached costs, int64[count]; None if they do not exist or are corrupt."""
+def _read(cache: Store, name: str, count: int) -> Numbers | None:
+    """Return cached costs or values, [count]; None if they do not exist or are corrupt."""
     try:
         if not cache.exists(name):
             return None
         arrays = read_arrays(cache, name)
         costs, digest = arrays["costs"], arrays["digest"].tobytes()
+        kind = arrays["type"].tobytes().decode() if "type" in arrays else "<i8"
     except (FeedmillError, KeyError, ValueError, OSError) as error:
         logger.warning("the cached costs of samples cannot be read and are computed again: %s", error)
         return None
     if costs.shape != (count,) or digest != xxhash.xxh3_128_digest(costs.data):
         logger.warning("the cached costs of samples are corrupt and are computed again: %s", cache.locate(name))
         return None
-    return costs
+    return costs.view(kind if kind in _TYPES else "<i8")
 
 
-def _write(cache: Store, name: str, costs: Int64s) -> None:
-    digest = np.frombuffer(xxhash.xxh3_128_digest(costs.data), np.uint8)
+def _write(cache: Store, name: str, costs: Numbers) -> None:
+    bits = np.ascontiguousarray(costs).view(np.int64)
+    digest = np.frombuffer(xxhash.xxh3_128_digest(bits.data), np.uint8)
+    kind = {} if costs.dtype == np.int64 else {"type": np.frombuffer(costs.dtype.str.encode(), np.uint8)}
     try:
-        write_arrays(cache, name, {"costs": costs, "digest": digest})
+        write_arrays(cache, name, {"costs": bits, "digest": digest, **kind})
     except (FeedmillError, OSError) as error:
         logger.warning("the costs of samples cannot be cached, so each start computes them again: %s", error)

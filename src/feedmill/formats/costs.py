@@ -2,15 +2,17 @@
 
 A cost is a whole number from 0 to `LARGEST`, int64. `Dataset.costs` returns one per sample:
 
-    tokens   tokens of the sample
-    bytes    bytes of the sample as it is stored
-    pixels   width x height of each image, width x height x frames of each video, summed over the sample's media
-    frames   1 for each image, the frames of each video, summed
-    FIELD    the value of a numeric field of the sample, fractions rounded up
+    tokens       tokens of the sample
+    loss_tokens  tokens of the sample that contribute to the loss, by its loss mask: without a mask, all of them
+    bytes        bytes of the sample as it is stored
+    pixels       width x height of each image, width x height x frames of each video, summed over the sample's media
+    frames       1 for each image, the frames of each video, summed
+    FIELD        the value of a numeric field of the sample, fractions rounded up
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,8 @@ from feedmill.errors import ConfigError, DataError
 
 Int64s = npt.NDArray[np.int64]
 
-INDEXED = ("tokens", "bytes", "pixels", "frames")
+LOSS_TOKENS = "loss_tokens"
+INDEXED = ("tokens", LOSS_TOKENS, "bytes", "pixels", "frames")
 """Names of predefined costs; any other name is a field."""
 LARGEST = (1 << 62) - 1
 """The largest cost: the sum of two still fits into an int64."""
@@ -83,6 +86,44 @@ def field_costs(values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None,
             fix="Store them in a smaller unit, such as milliseconds instead of seconds.",
         )
     return np.asarray(whole, np.int64)
+
+
+def field_values(
+    values: npt.NDArray[Any], present: npt.NDArray[np.bool_] | None, by: str, *, file: str
+) -> npt.NDArray[Any]:
+    """Return the values of a field as `Dataset.values` does: int64, float64 or uint64, [n].
+
+    Args:
+        values, present, by, file: as for `field_costs`; uint64 if they are hashes of texts.
+
+    Raises:
+        DataError: a value is missing, NaN, or a whole number of more than 63 bits; names the first such sample.
+    """
+    if present is not None and not present.all():
+        raise _no_value(by, int(np.argmin(present)), "missing", file)
+    if values.dtype.kind == "f":
+        wide = values.astype(np.float64, copy=False)
+        if np.isnan(wide).any():
+            raise _no_value(by, int(np.argmax(np.isnan(wide))), "nan", file)
+        return wide
+    return values if values.dtype == np.uint64 else values.astype(np.int64, copy=False)
+
+
+def text_hashes(texts: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each text, uint64[n]: xxh3-64 of its UTF-8 bytes."""
+    import xxhash
+
+    return np.fromiter((xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) for text in texts), np.uint64)
+
+
+def _no_value(by: str, number: int, value: object, file: str) -> DataError:
+    return DataError(
+        f"{by!r} of this sample is {value}, expected a value",
+        file=file,
+        record=f"sample {number}",
+        kind="bad-costs",
+        fix="Correct the value, exclude the sample, or choose another field.",
+    )
 
 
 def bad_cost(by: str, number: int, value: object, *, file: str, fix: str | None = None) -> DataError:

@@ -47,7 +47,7 @@ HINTS: Mapping[str, str] = {
     "to_list": "Use list(dataset).",
     **dict.fromkeys(
         ("save_to_disk", "push_to_hub", "to_parquet", "to_json", "to_csv", "save"),
-        "Use fm.convert(path, output, to=format), or fm.write(path, samples) for samples that you made.",
+        "Use fm.write(path, dataset), or fm.convert(path, output, to=format) for another format.",
     ),
     **dict.fromkeys(
         ("shard", "n_shards", "num_shards"),

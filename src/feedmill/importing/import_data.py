@@ -51,7 +51,7 @@ from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.garbage import frozen, uncollected
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server
@@ -59,7 +59,7 @@ from feedmill.jobs.run import run
 from feedmill.storage import canonical_location, is_local_folder, open_store, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD
 from feedmill.storage.limits import parse_size
-from feedmill.tokens.chat.forms import is_conversation
+from feedmill.tokens.chat.forms import is_conversation, renaming
 
 COMPRESSIONS: dict[Compression, str] = {"none": PLAIN, "gz": GZIP, "zst": ZSTD}
 MODULES = (__name__,)
@@ -241,6 +241,11 @@ def _describe(report: ImportReport, files: Files, recognized: Recognized, sample
     report.type = recognized.type
     report.recognized = [*recognized.notes, *report.recognized]
     used = recognized.documents if samples is None else files.files
+    links = files.leading_out()
+    if links:
+        shown = f"{', '.join(links[:SHOWN])}{', ...' if len(links) > SHOWN else ''}"
+        what = "1 link leads" if len(links) == 1 else f"{len(links):,} links lead"
+        report.recognized.append(f"warning: {what} out of the sources, and what they lead to is read ({shown})")
     report.files, report.input_bytes = len(used), sum(file.size for file in used)
     if samples is not None:
         report.samples, report.sample_type = samples.total, samples.sample_type
@@ -400,6 +405,8 @@ def _refusal(files: Files, decide: Sequence[tuple[File, Unclear]]) -> ConfigErro
         )
         path = f"{files.roots[chats[0].root]}/{chats[0].path}"
         fix += f" {which}: 'feedmill tokenize {path} -o OUT -t TOKENIZER --chat auto' reads it."
+    elif advice := next((text for _, unclear in decide if (text := renaming(unclear.columns))), ""):
+        fix += f" To make conversations, {advice}, and use 'feedmill tokenize ... --chat auto'."
     if len(decide) == 1:
         file, reading = decide[0]
         fix = fix if reading.columns else f"{reading.fix} {skip}."

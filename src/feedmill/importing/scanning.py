@@ -1,12 +1,14 @@
 """Find the files of the sources: folders and files, local or remote.
 
-Links to files and folders are followed, except to a folder above the link. Hidden files and folders, links without a
-target, devices, and names that are not UTF-8 (keys, ids and journals are UTF-8) are left out and reported.
+Links to files and folders are followed, as wherever data is read, except to a folder above the link; those that lead
+out of their source are named. Hidden files and folders, links without a target, devices, and names that are not UTF-8
+(keys, ids and journals are UTF-8) are left out and reported.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
@@ -48,6 +50,7 @@ class Files(NamedTuple):
         files: sorted by root and path.
         typed: root and path of each file that is a source itself.
         tables: those of them that are about media.
+        links: root and path of links that lead out of their source.
     """
 
     roots: list[str]
@@ -55,6 +58,17 @@ class Files(NamedTuple):
     files: list[File]
     typed: frozenset[tuple[int, str]] = frozenset()
     tables: tuple[File, ...] = ()
+    links: tuple[tuple[int, str], ...] = ()
+
+    def leading_out(self) -> list[str]:
+        """Return the names of links out of their source through which files are read."""
+        read = [(file.root, file.path) for file in self.files] if self.links else []
+        names = []
+        for root, link in sorted(self.links):
+            found = [read[at] for name in (link, f"{link}/") if (at := bisect_left(read, (root, name))) < len(read)]
+            if (root, link) in found or any(r == root and path.startswith(f"{link}/") for r, path in found):
+                names.append(self.prefixes[root] + link)
+        return names
 
     def name(self, file: File) -> str:
         """Return the path of a file with its root's prefix, which is unique and valid in keys and ids."""
@@ -98,7 +112,7 @@ def scan(
         walk.found.sort(key=attrgetter("root"))  # stable
     about = set(named[len(typed) :])
     own = [file for file in walk.found if (file.root, file.path) in about]
-    found = Files(walk.roots, [], [], frozenset(named[: len(typed)]))
+    found = Files(walk.roots, [], [], frozenset(named[: len(typed)]), links=tuple(walk.links))
     found = with_tables(found, own, walk.found, moved={root for root, _ in {*walk.typed} - {*named}})
     if not include and not exclude:
         found = found._replace(files=walk.found)
@@ -175,6 +189,7 @@ class _Walk:
         self.roots: list[str] = []
         self.found: list[File] = []
         self.typed: list[tuple[int, str]] = []
+        self.links: list[tuple[int, str]] = []
         self._numbers: dict[str, int] = {}
 
     def source(self, source: str) -> None:
@@ -287,6 +302,8 @@ class _Walk:
             return
         try:
             status = item.stat()
+            if item.is_symlink() and not self._is_inside(item.path, root):
+                self.links.append((root, path))
             if item.is_dir():
                 identity = (status.st_dev, status.st_ino)
                 if identity in parents:
@@ -303,6 +320,10 @@ class _Walk:
             self.left.add(
                 "a link without a target" if item.is_symlink() else f"cannot be read ({error.strerror})", path
             )
+
+    def _is_inside(self, link: str, root: int) -> bool:
+        top = os.path.join(os.path.realpath(self.roots[root]), "")
+        return os.path.join(os.path.realpath(link), "").startswith(top)
 
     def _is_utf8(self, path: str) -> bool:
         try:

@@ -262,8 +262,34 @@ class _ForkedProcess(ForkProcess):
 
     def start(self) -> None:
         # A signal before the worker has set its own handlers would be handled as in the main process.
-        with _blocked(_SIGNALS):
+        with _held(), _blocked(_SIGNALS):
             super().start()
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    """Return a context in which the first Ctrl-C waits, also one that another thread of this process receives.
+
+    A worker whose start is interrupted has a part of what it needs, and prints a traceback.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    came: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if len(came) == 1:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -280,7 +306,7 @@ def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
 def _without_interrupts() -> Iterator[None]:
     """Return a context in which a fork server that starts does not handle Ctrl-C, which is the main process's."""
     resource_tracker.ensure_running()  # it lets signals through again when it has started
-    with _blocked((signal.SIGINT,)):
+    with _held(), _blocked((signal.SIGINT,)):
         yield
 
 

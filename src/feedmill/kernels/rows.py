@@ -106,6 +106,21 @@ def copy_spans(source: npt.NDArray[Any], first: Int64s, lengths: Int64s, to: Int
         out[place : place + count] = source[begin : begin + count]
 
 
+def count_spans(mask: npt.NDArray[np.uint8], first: Int64s, stop: Int64s) -> Int64s:
+    """Return how many values of ``mask[first:stop]`` are not 0, for each span, int64[spans].
+
+    Args:
+        mask: uint8[n]; spans must be inside of it.
+        first, stop: int64[spans].
+
+    >>> count_spans(np.array([0, 1, 1, 0, 7], np.uint8), np.array([0, 2]), np.array([3, 5])).tolist()
+    [2, 2]
+    """
+    out = np.empty(len(first), np.int64)
+    _count_spans(mask, np.ascontiguousarray(first, np.int64), np.ascontiguousarray(stop, np.int64), out)
+    return out
+
+
 def targets_of(
     tokens: npt.NDArray[Any],
     ignore: int,
@@ -315,6 +330,18 @@ def _copy_spans(source, first, lengths, to, out):  # type: ignore[no-untyped-def
         target = out[to[span] : to[span] + count]
         for place in range(count):  # LLVM vectorizes this loop, because it is over views
             target[place] = part[place]
+
+
+@kernel("u8[:], i64[:], i64[:], out i64[:]")
+def _count_spans(mask, first, stop, out):  # type: ignore[no-untyped-def]
+    """Count what is not 0 in each span."""
+    for span in range(len(first)):
+        length = stop[span] - first[span]
+        part = mask[first[span] : stop[span]]
+        total = 0
+        for place in range(length):  # vectorized, because it is over a view
+            total += 1 if part[place] else 0
+        out[span] = total
 
 
 @kernel("u16|i64[:,:], i64, u8[:,:], u8[:,:], i32[:,:], i64[:], out i64[:,:]")

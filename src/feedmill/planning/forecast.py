@@ -57,7 +57,7 @@ def needs(plan: Plan, samples: int | None) -> list[Need]:
     epochs = {} if total is None else bounds.reaches(plan.node, total)
     out = []
     for number, (name, dataset) in enumerate(zip(plan.names, plan.sources, strict=True)):
-        count, given, own = report.sources[number].drawn, report.sources[number].tokens, _tokens(dataset)
+        count, given, own = report.sources[number].drawn, report.sources[number].tokens, dataset.total("tokens")
         size = _mean_bytes(dataset)
         if isinstance(report, PackedReport) and size is not None and own and given is not None:
             # A row holds pieces of documents: what it reads is as large as its tokens.
@@ -86,7 +86,7 @@ def samples_for_tokens(plan: Plan, tokens: int) -> int:
         ConfigError: a source's lengths are unknown, or the plan is too short.
     """
     for name, dataset in zip(plan.names, plan.sources, strict=True):
-        if dataset.lengths is None:
+        if dataset.total("tokens", 0, 0) is None:
             raise ConfigError(
                 f"the index of {name} has no lengths in tokens",
                 file=dataset.url,
@@ -169,11 +169,6 @@ def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.
     tokens = np.zeros((len(chosen), len(plan.sources)))
     np.add.at(tokens, (of_spans, spans.located.source), spans.spans.length)
     return tokens
-
-
-def _tokens(dataset: Dataset) -> int | None:
-    lengths = dataset.lengths
-    return None if lengths is None else int(lengths.sum(dtype=np.int64))
 
 
 def _mean_bytes(dataset: Dataset) -> float | None:

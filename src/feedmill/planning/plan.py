@@ -30,6 +30,7 @@ from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 from feedmill.planning.tree import leaves_of, render, tree_of, unique_names
+from feedmill.samples.cells import Bases
 
 if TYPE_CHECKING:
     import feedmill
@@ -62,6 +63,7 @@ class Plan(Showable):
         cache: where remote data is kept on this machine, if the recipe specifies it; None: as in the environment.
         reads_apart: whether each sample, and each row of a column, depends only on its own position, so that several
             batches may be read in one call.
+        loss: mean loss tokens of its nodes, if the recipe's weights count them; `report` then shows them.
         transform, collate: how a loader makes batches by default, if the recipe specifies it (``targets``). They do not
             change which samples come when, so they are not part of the fingerprint.
 
@@ -71,7 +73,12 @@ class Plan(Showable):
 
     reads_apart: ClassVar[bool] = True
 
-    def __init__(self, node: Node, sources: Sequence[Dataset], names: Sequence[str], seed: int = 0) -> None:
+    def __init__(self, node: Node, sources: Sequence[Dataset] = (), names: Sequence[str] = (), seed: int = 0) -> None:
+        if not isinstance(node, Node):
+            raise TypeError(
+                f"a plan is not made of a {type(node).__name__} in this way. Use fm.Plan.over(dataset), or"
+                " fm.Recipe.load(path).plan()."
+            )
         if sorted(node.leaves) != list(range(len(sources))) or len(set(names)) != len(sources) or not sources:
             raise ConfigError(
                 f"the plan has {len(node.leaves)} leaves, {len(sources)} sources and {len(set(names))} different names",
@@ -92,6 +99,7 @@ class Plan(Showable):
         self._length = bounds.longest(node)
         self.dealing: Dealing | None = None
         self.cache: DataCache | None = None
+        self.loss: Tokens | None = None
         self.transform: Callable[..., Any] | None = None
         self.collate: Callable[[list[Any]], Any] | None = None
         self.again: Callable[[], Plan] | None = None
@@ -106,6 +114,11 @@ class Plan(Showable):
     def length(self) -> int | None:
         """The number of positions, or None if the plan never ends."""
         return self._length
+
+    @cached_property
+    def bases(self) -> Bases:
+        """The datasets that are read for the sources: cells of one dataset are read together."""
+        return Bases(self.sources)
 
     @classmethod
     @suggesting(
@@ -210,11 +223,11 @@ class Plan(Showable):
             positions: int64[n].
             located: the result of `locate_to_read` or `locate_ahead` for them, if known.
         """
-        located = self._located(positions, located)
+        located = self.bases.read_from(self._located(positions, located))
         order = np.lexsort((located.index, located.source))
         samples: list[Any] = [None] * len(order)
         for rows in _runs(order, located.source):
-            read_samples = self.sources[located.source[rows[0]]].read(located.index[rows])
+            read_samples = self.bases.datasets[located.source[rows[0]]].read(located.index[rows])
             for row, sample in zip(rows.tolist(), read_samples, strict=True):
                 samples[row] = sample
         return samples
@@ -227,7 +240,8 @@ class Plan(Showable):
 
         Return None if a dataset has no batch reader, or if the columns of several datasets do not match.
         """
-        return read_batch(self.sources, self._located(positions, located), want)
+        located = self.bases.read_from(self._located(positions, located))
+        return read_batch(self.bases.datasets, located, want)
 
     @property
     def is_remote(self) -> bool:
@@ -241,10 +255,10 @@ class Plan(Showable):
             positions: int64[n].
             located: as for `read`.
         """
-        located = self._located(positions, located)
+        located = self.bases.read_from(self._located(positions, located))
         ranges: list[Extents] = []
         for rows in _runs(np.argsort(located.source, kind="stable"), located.source):
-            source = self.sources[located.source[rows[0]]]
+            source = self.bases.datasets[located.source[rows[0]]]
             ranges += [extents.of_samples(rows) for extents in source.extents(located.index[rows])]
         return ranges
 
@@ -334,7 +348,7 @@ class Plan(Showable):
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
-        plan.dealing, plan.cache = self.dealing, self.cache
+        plan.dealing, plan.cache, plan.loss = self.dealing, self.cache, self.loss
         plan.transform, plan.collate = self.transform, self.collate
         return plan
 
@@ -359,7 +373,8 @@ class Plan(Showable):
                 known.clear()
             from feedmill.planning.report import report
 
-            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known)
+            loss = None if self.loss is None else self.loss.mean_where_known
+            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss)
         return known[total]
 
     def drawn(self, samples: int) -> list[int]:

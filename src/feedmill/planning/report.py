@@ -32,6 +32,9 @@ class SourceReport:
         tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
             the source's samples are unknown.
         token_share: its share of all sources' tokens.
+        loss_tokens, loss_share: the same of the tokens that contribute to the loss; None unless the recipe's weights
+            count them.
+        loss_asked: the share of these tokens that its weight asks for.
     """
 
     name: str
@@ -43,6 +46,9 @@ class SourceReport:
     exact: bool = True
     tokens: int | None = None
     token_share: float | None = None
+    loss_tokens: int | None = None
+    loss_asked: Fraction | None = None
+    loss_share: float | None = None
 
     @property
     def repeats(self) -> float | None:
@@ -62,6 +68,9 @@ class SourceReport:
             "repeats": self.repeats,
             "tokens": self.tokens,
             "token_share": self.token_share,
+            "loss_tokens": self.loss_tokens,
+            "loss_asked": None if self.loss_asked is None else float(self.loss_asked),
+            "loss_share": self.loss_share,
         }
 
 
@@ -149,6 +158,9 @@ class Report:
         if any(source.tokens is not None for source in self.sources):
             tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
             rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
+        if any(source.loss_tokens is not None for source in self.sources):
+            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in self.sources)]
+            rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
         lines = [f"{total}, from {len(self.sources)} source{'s' if len(self.sources) != 1 else ''}"]
@@ -317,7 +329,11 @@ class PackedReport(Report):
 
 
 def held(
-    sources: Sequence[SourceReport], drawn: Sequence[Fraction], tokens: int, fit: Sequence[Fraction]
+    sources: Sequence[SourceReport],
+    drawn: Sequence[Fraction],
+    tokens: int,
+    fit: Sequence[Fraction],
+    loss_fit: Sequence[Fraction],
 ) -> tuple[SourceReport, ...]:
     """Return the sources with the documents that some rows hold, and with their shares of the rows' tokens.
 
@@ -325,7 +341,7 @@ def held(
         sources: with the documents of whole buffers.
         drawn: of each source, the documents in the rows.
         tokens: tokens in the rows.
-        fit: of each source, the share of its tokens that are not dropped.
+        fit, loss_fit: of each source, the share of its tokens, and of its loss tokens, that are not dropped.
     """
     pairs = list(zip(sources, drawn, strict=True))
     expected = [
@@ -340,7 +356,23 @@ def held(
         if own is not None and whole and len(known) == len(expected):
             source = replace(source, tokens=round(tokens * own / whole), token_share=float(own / whole))
         out.append(source)
-    return tuple(out)
+    if all(source.loss_tokens is None for source in sources):
+        return tuple(out)
+    learned = [
+        round((each.loss_tokens or 0) * count * share / max(each.drawn or 0, 1))
+        for (each, count), share in zip(pairs, loss_fit, strict=True)
+    ]
+    return tuple(_with_loss(out, learned))
+
+
+def _with_loss(sources: Sequence[SourceReport], learned: Sequence[int | None]) -> list[SourceReport]:
+    """Return the sources with their loss tokens, and with their shares of these if all are known."""
+    whole = sum(count or 0 for count in learned)
+    known = whole > 0 and None not in learned
+    return [
+        replace(source, loss_tokens=count, loss_share=(count or 0) / whole if known else None)
+        for source, count in zip(sources, learned, strict=True)
+    ]
 
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
@@ -355,12 +387,20 @@ def _token_cells(source: SourceReport) -> tuple[str, str]:
     return "" if source.tokens is None else f"{source.tokens:,}", share
 
 
+def _loss_cells(source: SourceReport) -> tuple[str, ...]:
+    share = "" if source.loss_share is None else f"{source.loss_share:.4%}"
+    return "" if source.loss_tokens is None else f"{source.loss_tokens:,}", _percent(source.loss_asked), share
+
+
 def _percent(share: Fraction | None) -> str:
     return "" if share is None else f"{float(share):.4%}"
 
 
+Mean = Callable[[Node], Fraction | None]
+
+
 def report(
-    root: Node, names: list[str], length: int | None, total: int | None, tokens: Callable[[Node], Fraction | None]
+    root: Node, names: list[str], length: int | None, total: int | None, tokens: Mean, loss: Mean | None = None
 ) -> Report:
     """Return the report of a plan.
 
@@ -370,19 +410,34 @@ def report(
         length: length of the plan.
         total: report on the first `total` positions.
         tokens: returns the mean tokens per sample of a node, or None if unknown.
+        loss: the same for the tokens that contribute to the loss; None if they are not shown.
     """
     drawn = draws(root, total) if total is not None else {}
     sources = []
-    for leaf, used, asked, realized, mean in _leaves(root, None, None, total, tokens):
+    means: list[Fraction | None] = []
+    for leaf, used, asked, realized in sorted(_leaves(root, None, None, total), key=lambda each: each[0].number):
         count, exact = drawn.get(leaf.number, (None, True))
-        given = None if mean is None or count is None else round(count * mean)
-        part = SourceReport(names[leaf.number], leaf.length, used, asked, realized, count, exact, given)
-        sources.append((leaf.number, part))
-    parts = [part for _, part in sorted(sources, key=lambda item: item[0])]
-    whole = sum(part.tokens or 0 for part in parts)
-    if whole and all(part.tokens is not None for part in parts):
-        parts = [replace(part, token_share=(part.tokens or 0) / whole) for part in parts]
-    return Report(length, total, tuple(parts), tuple(_stages(root, names)))
+        given = _expected(count, tokens(used))
+        sources.append(SourceReport(names[leaf.number], leaf.length, used.length, asked, realized, count, exact, given))
+        means.append(None if loss is None else loss(used))
+    whole = sum(part.tokens or 0 for part in sources)
+    if whole and all(part.tokens is not None for part in sources):
+        sources = [replace(part, token_share=(part.tokens or 0) / whole) for part in sources]
+    if loss is not None:
+        sources = _with_loss(sources, [_expected(part.drawn, mean) for part, mean in zip(sources, means, strict=True)])
+        wanted = [
+            None if mean is None or each.asked is None else each.asked * mean
+            for each, mean in zip(sources, means, strict=True)
+        ]
+        if None not in wanted and (all_of_it := sum(each or 0 for each in wanted)):
+            sources = [
+                replace(part, loss_asked=(each or 0) / all_of_it) for part, each in zip(sources, wanted, strict=True)
+            ]
+    return Report(length, total, tuple(sources), tuple(_stages(root, names)))
+
+
+def _expected(count: int | None, mean: Fraction | None) -> int | None:
+    return None if count is None or mean is None else round(count * mean)
 
 
 def _leaves(
@@ -390,19 +445,17 @@ def _leaves(
     asked: Fraction | None,
     realized: Fraction | None,
     total: int | None,
-    tokens: Callable[[Node], Fraction | None],
     cut: Subset | None = None,
-) -> Iterator[tuple[Leaf, int, Fraction | None, Fraction | None, Fraction | None]]:
-    """Yield each leaf with its subset's size, the products of requested and realized weights, and its mean length."""
+) -> Iterator[tuple[Leaf, Leaf | Subset, Fraction | None, Fraction | None]]:
+    """Yield each leaf with its subset (itself if it has none), and the products of requested and realized weights."""
     if isinstance(node, Leaf):
-        used = cut or node
-        yield node, used.length, asked, realized, tokens(used)
+        yield node, cut or node, asked, realized
         return
     if isinstance(node, Subset):
         cut = cut or node  # the outermost subset is the smallest
     if len(node.children) == 1 and not isinstance(node, Interleaved):
         (count,) = [None] if total is None else node.draws(total)
-        yield from _leaves(node.children[0], asked, realized, count, tokens, cut)
+        yield from _leaves(node.children[0], asked, realized, count, cut)
         return
     shares: Sequence[tuple[Fraction | None, Fraction | None]] = [(None, None)] * len(node.children)
     if isinstance(node, Interleaved):
@@ -413,7 +466,7 @@ def _leaves(
         shares = [(part, part) for part in parts]
     counts = [None] * len(node.children) if total is None else node.draws(total)
     for child, (wanted, given), count in zip(node.children, shares, counts, strict=True):
-        yield from _leaves(child, _times(asked, wanted), _times(realized, given), count, tokens, cut)
+        yield from _leaves(child, _times(asked, wanted), _times(realized, given), count, cut)
 
 
 def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:

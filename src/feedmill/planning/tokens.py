@@ -1,8 +1,11 @@
-"""Mean tokens, hours or episodes per sample from the sources' indexes, and weights per unit as weights per sample.
+"""Mean tokens, loss tokens, hours or episodes per sample from the indexes; weights per unit as weights per sample.
 
 A source with weight `w` per token and a mean of `m` tokens per sample gets weight ``w / m`` per sample. After any
 number of samples its count is within the blend's bound `b` of its share. Its tokens are therefore within ``b * m`` of
 their share in expectation over the shuffle, and exactly so at the end of each of its epochs, whose sum is exact.
+
+The loss tokens of a sample are those that contribute to the loss, by the mask stored beside its tokens; without a mask,
+all of them. The means count every sample whole, also those that the packing of rows cuts or drops.
 
 A frame of robot episodes is ``1 / (3600 * fps)`` hours. The episodes per sample are those that have samples, divided by
 their samples.
@@ -15,10 +18,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Episodic
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
@@ -33,11 +36,15 @@ _FINEST = 1_000_000
 
 
 class Tokens:
-    """Mean tokens per sample of any node over these sources, or mean `unit`: ``hours`` or ``episodes``."""
+    """Mean tokens per sample of any node over these sources, or mean `unit`: ``samples``, ``loss_tokens``,
+    ``hours`` or ``episodes``.
+
+    Attributes:
+        used: whether a mean was asked for.
+    """
 
     def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
-        self._sources, self._unit = sources, unit
-        self._lengths: dict[int, npt.NDArray[np.int64]] = {}
+        self._sources, self._unit, self.used = sources, unit, False
         self._totals: dict[tuple[int, int, int], Fraction] = {}
 
     def mean(self, node: Node) -> Fraction:
@@ -46,18 +53,32 @@ class Tokens:
         Raises:
             ConfigError: the lengths of a source are unknown, or the node has no tokens at all.
         """
+        self.used = True
         mean = self._mean(node)
         if not mean:
+            none = "no tokens in the loss: their masks exclude all" if self._unit == LOSS_TOKENS else "no tokens"
             raise ConfigError(
-                f"the samples of {self._sources[node.leaves[0]].url} have no tokens",
+                f"the samples of {self._sources[node.leaves[0]].url} have {none}",
                 kind="no-tokens",
                 fix="Remove the source, or use 'unit: samples'.",
             )
         return mean
 
+    def at_hand(self, node: Node) -> Fraction:
+        """Return the units in the sources below a node, each cut to its subset, once: what its first pass would read.
+
+        Raises:
+            ConfigError: as `mean`.
+        """
+        if isinstance(node, Leaf | Subset):
+            inner, start, stop = _range(node)
+            if isinstance(inner, Leaf):
+                return self._total(inner.number, start, stop)
+        return sum((self.at_hand(child) for child in node.children), Fraction(0))
+
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
-        known = all(self._sources[leaf].lengths is not None for leaf in node.leaves)
+        known = all(self._sources[leaf].total(self._unit, 0, 0) is not None for leaf in node.leaves)
         return self._mean(node) if known else None
 
     def _mean(self, node: Node) -> Fraction:
@@ -86,9 +107,14 @@ class Tokens:
 
     def _total(self, source: int, start: int, stop: int) -> Fraction:
         """Return the units in samples of a source."""
-        if self._unit == "tokens":
-            return Fraction(int(self._of(source)[start:stop].sum(dtype=np.int64)))
+        if self._unit == "samples":
+            return Fraction(stop - start)
         dataset = self._sources[source]
+        if self._unit in ("tokens", LOSS_TOKENS):
+            total = dataset.total(self._unit, start, stop)
+            if total is None:
+                raise self._unknown(dataset)
+            return Fraction(total)
         if not isinstance(dataset, Episodic):
             raise ConfigError(
                 f"{dataset.url} has no robot episodes, so its {self._unit} are unknown",
@@ -108,18 +134,19 @@ class Tokens:
             last = int(found[-1])
         return Fraction(count)
 
-    def _of(self, source: int) -> npt.NDArray[np.int64]:
-        if source not in self._lengths:
-            dataset = self._sources[source]
-            lengths = dataset.lengths
-            if lengths is None:
-                raise ConfigError(
-                    f"the number of tokens per sample is unknown for {dataset.url}",
-                    kind="no-costs",
-                    fix="Use 'unit: samples', or use a tokenized dataset.",
-                )
-            self._lengths[source] = lengths
-        return self._lengths[source]
+    def _unknown(self, dataset: Dataset) -> ConfigError:
+        """Return the error for a source whose tokens are not known."""
+        if self._unit == LOSS_TOKENS:
+            return ConfigError(
+                f"the number of tokens that contribute to the loss is unknown for {dataset.url}",
+                kind="no-costs",
+                fix=f"{dataset.costs_advice(LOSS_TOKENS)} Or use 'unit: tokens' or 'unit: samples'.",
+            )
+        return ConfigError(
+            f"the number of tokens per sample is unknown for {dataset.url}",
+            kind="no-costs",
+            fix="Use 'unit: samples', or use a tokenized dataset.",
+        )
 
 
 def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:

@@ -3,8 +3,8 @@
 `open.py` opens a dataset of any format, `description.py` reads what its samples mean, and `view.py` returns them
 decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a dataclass of `types.py`.
 
-- `open.py`: ``fm.open``. `views.py`: map, filter and select. `joined.py`: datasets joined by key. `tokenized.py`:
-  texts tokenized when read. `frames.py`: all samples as a table.
+- `open.py`: ``fm.open``. `views.py`: map, filter and select. `cells.py`: cells as datasets. `joined.py`: datasets
+  joined by key. `tokenized.py`: texts tokenized when read. `frames.py`: all samples as a table.
 - `description.py`: ``dataset.yaml``; `trusted.py`: the code that it may name; `crude.py`: samples without a type.
 - `detection.py`: masks, and the fields of samples with boxes; `vision.py`: transforms that keep them right.
 - `decode.py` and `encode.py`: parts by their suffix; `cbor.py`, `tenbin.py`, `images.py` and `imageheader.py`.

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, Indices, Opened
@@ -123,6 +124,11 @@ class JoinedDataset(Dataset):
             if len(total) and total.max() > LARGEST:
                 raise bad_cost(by, int(total.argmax()), int(total.max()), file=self.url)
         return total
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
+        """Return the values of the first dataset, whose samples all rows have."""
+        values = self.parts[0].values(by, texts=texts)
+        return None if values is None else values[self.rows[:, 0]]
 
     @property
     def cost_fields(self) -> Sequence[str]:

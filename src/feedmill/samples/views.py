@@ -121,6 +121,10 @@ class DatasetView(Dataset):
         costs = self.dataset.costs(by)
         return None if costs is None else costs[self.numbers_of(range(len(self)))]
 
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
+        values = self.dataset.values(by, texts=texts)
+        return None if values is None else values[self.numbers_of(range(len(self)))]
+
     @property
     def cost_fields(self) -> Sequence[str]:
         return self.dataset.cost_fields

@@ -21,12 +21,12 @@ from feedmill.pipelines.history import StepRecord
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.writing import as_yaml
 from feedmill.planning.resuming.proof import same_until
 from feedmill.web.library import OpenItem, read_run
 from feedmill.web.parts import facts_of, next_step
 from feedmill.web.results import Behind
 from feedmill.web.state import State
-from feedmill.web.weights import as_yaml
 
 _ENDLESS, _SEARCHED = 16_000, 1 << 22  # positions of an endless plan, and at most, that are compared
 _MOST_CHANGES, _MOST_ROWS, _KEPT = 20, 500, 8

@@ -14,19 +14,16 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import yaml
-
 from feedmill.errors import ConfigError, StorageError
 from feedmill.planning.dialects import Place
 from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.recipes.writing import as_yaml
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
 WEIGHT = "w."
 """Beginning of the parameters of an address that change a weight: ``w.0.2=0.3``."""
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times faster, where libyaml is there
 
 
 def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, Any]]:
@@ -193,12 +190,6 @@ def whole_text(recipe: Recipe) -> str:
     """Return a recipe as YAML, followed by the recipes that it names."""
     inner = [one for one in recipe.nested.values() if one.file != recipe.file]
     return as_yaml(recipe) + "".join(f"# {os.path.basename(one.file or '')}\n{whole_text(one)}" for one in inner)
-
-
-def as_yaml(recipe: Recipe) -> str:
-    """Return a recipe as YAML, without what it does not set."""
-    data = recipe.model.model_dump(exclude_unset=True, mode="json")
-    return str(yaml.dump(data, Dumper=_DUMPER, sort_keys=False, allow_unicode=True))
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.ya?ml", re.ASCII)

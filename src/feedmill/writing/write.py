@@ -20,6 +20,7 @@ from typing import Any, Self
 from feedmill.documents.lineage.samples import write_shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.engine import key_of
@@ -28,6 +29,7 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import Call, Threads, ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encode, Encoder
+from feedmill.samples.view import FieldMapView
 from feedmill.storage import open_store
 from feedmill.storage.limits import parse_size
 from feedmill.writing.destination import Destination
@@ -407,7 +409,8 @@ def write(
 
     Args:
         url: folder, as path or URL.
-        samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, its items.
+        samples: mappings with ``__key__``, `Sample`, or dataclasses; with `produce`, its items. The samples of a
+            `Dataset` with a field map, or of its `filter` and `select`, are written as stored, with the field map.
         produce: function at the top level of a module that returns the samples of an item. Each item becomes one shard
             (none if it has no samples), and several processes share the items. The limits have no effect.
         pattern: path of a shard, with ``%06d`` for its number; ``shards/%06d.tar`` by default.
@@ -431,6 +434,8 @@ def write(
         raise TypeError(f"the path comes first, fm.write(path, samples): found a {type(url).__name__}")
     url = os.fspath(url)
     began = time.perf_counter()
+    if isinstance(samples, Dataset) and produce is None and sample_type is None and field_map is None:
+        samples, sample_type, field_map = _stored(samples, append=append)
     if produce is not None:
         items = list(samples)
         target = Destination(
@@ -457,6 +462,17 @@ def write(
         report = write_samples(writer, samples, workers=workers or 0, progress=progress)
     report.seconds = round(time.perf_counter() - began, 3)
     return report
+
+
+def _stored(dataset: Dataset, *, append: bool) -> tuple[Dataset, str | None, Mapping[str, str] | None]:
+    """Return a dataset, with its sample type and field map, so that its samples are written as they are stored.
+
+    Decoded images would be encoded a second time. With `append` the dataset there has its own description.
+    """
+    if not isinstance(dataset.view, FieldMapView):
+        return dataset, None, None
+    described = (None, None) if append else (dataset.view.cls.__name__, dataset.about["field_map"])
+    return dataset.opened_as(view=None, decode=None), *described
 
 
 def write_samples(writer: Writer, samples: Iterable[Any], *, workers: int, progress: bool) -> WriteReport:

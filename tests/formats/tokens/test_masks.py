@@ -16,6 +16,8 @@ from feedmill.converting.convert import convert
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.masks import Masks
+from feedmill.formats.tokens.ordered import OrderedWindows
+from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.tokens.outputs import write_documents
 
 ENDS = {"pbin": ".pbin", "ds": ".ds", "megatron": ".bin", "dolma": ".npy"}
@@ -206,3 +208,68 @@ def test_masks_go_to_other_processes(tmp_path: Path) -> None:
     assert again.spans(0, np.array([4]), np.array([13]))[0].tolist() == masks[1].tolist()
     window = fm.tokens.WindowDataset(documents, width=4).read([1])[0]
     assert pickle.loads(pickle.dumps(window))["loss_mask"].tolist() == masks[1][:4].tolist()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("format", ENDS)
+def test_loss_tokens_are_what_the_masks_of_samples_select(
+    format: str, remote: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "x", format, [5, 1, 12, 0, 3, 30, 2])
+    write(tmp_path, "y", format, [9, 4], seed=1, loss=False)
+    write(tmp_path, "z", format, [11, 2, 6], seed=2)
+    if remote:
+        monkeypatch.setattr(Masks, "flat", lambda *_: None)
+        monkeypatch.setattr("feedmill.formats.tokens.masks._AT_ONCE", 16)
+    files = [tmp_path / f"{stem}{ENDS[format]}" for stem in "xyz"]
+    documents = fm.open([str(file) for file in files])
+    own = [int(np.sum(sample["loss_mask"])) for sample in documents]
+    assert documents.costs("loss_tokens").tolist() == own and own[7:9] == [9, 4]
+    assert documents.total("loss_tokens") == sum(own) == documents.loss_mask()["tokens_in_loss"]
+    assert documents.total("loss_tokens", 2, 9) == sum(own[2:9])
+    for settings in (
+        {"width": 7},
+        {"width": 7, "stride": 4},
+        {"width": 5, "stride": 9},
+        {"width": 7, "across": True},
+        {"width": 7, "tail": "pad", "pad": 0},
+        {"width": 20, "across": True, "tail": "pad", "pad": 0},
+    ):
+        windows = WindowDataset(documents, **settings)
+        assert windows.costs("loss_tokens").tolist() == [int(np.sum(one["loss_mask"])) for one in windows], settings
+    blocks = BlockDataset(documents, block_size=6)
+    assert blocks.costs("loss_tokens").tolist() == [int(np.sum(one["loss_mask"])) for one in blocks]
+    ordered = OrderedWindows(documents, Order(documents), seq_len=6, partial=True)
+    assert ordered.costs("loss_tokens").tolist() == [int(np.sum(one["loss_mask"])) for one in ordered]
+
+
+def test_all_tokens_without_a_mask_are_loss_tokens(tmp_path: Path) -> None:
+    write(tmp_path, "x", "pbin", [5, 12, 4], loss=False)
+    documents = opened(tmp_path, "x", "pbin")
+    assert documents.costs("loss_tokens").tolist() == [5, 12, 4]
+    assert opened(tmp_path, "x", "pbin", seq_len=4).total("loss_tokens") == 5 * 5  # a window has one token more
+    padded = WindowDataset(documents, width=10, tail="pad", pad=0)
+    assert padded.costs("loss_tokens").tolist() == [10, 10, 1]
+
+
+def test_counts_of_large_masks_are_cached_until_the_mask_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedmill.formats.cost_cache.KEPT_FROM", 2)
+    masks = write(tmp_path, "x", "pbin", [5, 12, 4])
+    counts = [int(mask.sum()) for mask in masks]
+    assert opened(tmp_path, "x", "pbin").costs("loss_tokens").tolist() == counts
+    with monkeypatch.context() as patch:
+        patch.setattr(Masks, "counts", lambda *_: pytest.fail("counted again"))
+        assert opened(tmp_path, "x", "pbin").costs("loss_tokens").tolist() == counts
+    write(tmp_path, "x", "pbin", [5, 12, 4], seed=3)
+    assert opened(tmp_path, "x", "pbin").costs("loss_tokens").tolist() != counts
+
+
+class Order:
+    """Documents of a stream in reverse, and again."""
+
+    def __init__(self, tokens: fm.Dataset) -> None:
+        self.documents = np.concatenate([np.arange(len(tokens))[::-1], np.arange(len(tokens))])
+        self.tokens = int(tokens.lengths[self.documents].sum())
+        self.windows, self.identity = -(-(self.tokens - 1) // 6), "reverse"

@@ -186,7 +186,7 @@ def test_impossible_orders_are_named(change: dict[str, Any], words: str, root: P
     ("change", "words"),
     [
         ({"epochs": 2, "samples": None}, "has no 'epochs'"),
-        ({"source": {"path": "a_text_document.bin", "windows": 8}}, "without 'windows' and 'subset'"),
+        ({"source": {"path": "a_text_document.bin", "windows": 8}}, "without 'windows', 'subset' and 'where'"),
         ({"source": {"path": "missing.bin"}}, "there is no"),
         ({"seed": -1}, "cannot have the seed -1"),
     ],

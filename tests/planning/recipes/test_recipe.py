@@ -281,7 +281,10 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized' or 'concat' (found: none)"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
         ("blend: []", "blend: list should have at least 1 item"),
-        ("blend: [{weight: 1}]", "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat' or 'join'"),
+        (
+            "blend: [{weight: 1}]",
+            "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat', 'join' or 'cells'",
+        ),
         ("{source: a, epochs: 1, samples: 1}", "'samples' or 'epochs', not both"),
         ("{blend: [{path: a}, {path: b}], epochs: 1}", "a blend has no 'epochs'"),
         ("{blend: [{path: a, epochs: 2}], epochs: 1}", "a blend has no 'epochs'"),

@@ -153,7 +153,7 @@ TWO = "blend: [{path: docs}, {path: code}]\n"
         ("blend: [{path: docs, weight: 1}]\nstages: [{weights: {docs: 1}}]", "'stages' with weights, not both"),
         ("{source: docs, stages: [{weights: {docs: 1}}]}", "'stages' needs a 'blend'"),
         ("{source: docs, unit: tokens}", "'unit' needs a 'blend'"),
-        (TWO + "unit: bytes", "unit: input should be 'samples', 'tokens', 'episodes' or 'hours'"),
+        (TWO + "unit: bytes", "unit: input should be 'samples', 'tokens', 'loss_tokens', 'episodes' or 'hours'"),
         ("unit: tokens\nblend:\n- path: docs\n- path: web", "recipe:4: "),
         ("unit: tokens\nblend:\n- path: docs\n- path: web", "the number of tokens per sample is unknown"),
         (

@@ -34,7 +34,6 @@ from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
-from feedmill.storage.hashed import hash_file
 from feedmill.storage.limits import parse_size
 
 _HEADERS = 1 << 20
@@ -201,7 +200,7 @@ def settings_of(
         attribute_name(choice.name, choice.name, "")
         choice.create()  # report missing packages and files before the work begins
     hashes = module_hashes(modules)
-    files = {choice.name: hash_file(choice.file) for choice in both if choice.file}
+    files = {choice.name: choice.content() for choice in both if choice.file}
     settings = Settings(
         linearizer,
         dolma,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from feedmill.curation import records
 from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.extract.linearizers import linearizer, prepare
 from feedmill.curation.registry import Choice
@@ -134,7 +133,7 @@ def _tagged(
     batch = Batch([draft.row for draft in drafts], settings.dolma)
     found: list[Pieces] = [{} for _ in drafts]
     for choice in choices:
-        tagger = tagger_of(choice, settings.modules, records.local_state(choice.file))
+        tagger = tagger_of(choice, settings.modules, choice.state())
         for mine, piece in zip(found, fragments_of(tagger, batch, choice.name, choice.name), strict=True):
             mine[choice.name] = piece
     kept = []

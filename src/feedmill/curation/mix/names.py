@@ -7,6 +7,7 @@ rows have all names and no more rows are read. For a name that does not exist, a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +27,7 @@ from feedmill.documents.expressions import named_below
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED
-from feedmill.errors import ConfigError, suggestion
+from feedmill.errors import ConfigError, NotFound, suggestion
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -75,9 +76,29 @@ def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
         return stream
     names = set(look(_sought(stream, files[0], frozenset({""}), blocks=1)).names)
     for attribute in stream.attributes:
-        says = _declared(files[0], attribute)
+        says = declared(files[0], attribute)
         names |= says.names if says is not None else set()
     return replace(stream, keep=resolved(stream.keep, names, stream.name))
+
+
+def sets_with(rules: Sequence[str], files: Sequence[DocumentFile]) -> tuple[str, ...]:
+    """Return the attribute sets beside the files that short rules need.
+
+    For each tagger it is the set that is named like it, as `tag` does by default, or else each set that has one of the
+    attributes according to its record, or else those without a record.
+    """
+    known = set()
+    for store in {file.folder: file.store() for file in files}.values():
+        with contextlib.suppress(NotFound):
+            known |= {entry.path.split("/")[1] for entry in store.files(ATTRIBUTES) if entry.path.count("/") > 1}
+    records_of = {name: declared(files[0], name) for name in known}
+    found = set()
+    for key in (Limit.parse(rule).key for rule in rules):
+        tagger = key.partition("__")[0]
+        end, own = f"__{key}", {tagger} & known
+        sure = {name for name, says in records_of.items() if says and any(one.endswith(end) for one in says.names)}
+        found |= own or sure or {name for name, says in records_of.items() if says is None}
+    return tuple(sorted(found))
 
 
 def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | None, progress: bool | None) -> list[str]:
@@ -93,15 +114,15 @@ def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | No
     missing = frozenset(wanted) - look(_sought(stream, files[0], frozenset(wanted), blocks=1)).names
     if not missing:
         return []
-    sets = {attribute: _declared(files[0], attribute) for attribute in stream.attributes}
-    declared = {name for name in missing if any(said is not None and said.has(name) for said in sets.values())}
+    sets = {attribute: declared(files[0], attribute) for attribute in stream.attributes}
+    possible = {name for name in missing if any(said is not None and said.has(name) for said in sets.values())}
     seen, bare = set[str](), {name for name, says in sets.items() if says is None}
-    if missing - declared:
+    if missing - possible:
         with Progress("looking for attributes", len(files), "files", progress) as bar:
             for looked in run(look, [_sought(stream, file, missing) for file in files], workers=workers, progress=bar):
                 seen |= looked.names
                 bare &= looked.bare
-    unknown = [name for name in wanted if name in missing - declared - seen and not _sparse(name, seen)]
+    unknown = [name for name in wanted if name in missing - possible - seen and not _sparse(name, seen)]
     if unknown and not bare:  # a set without record and attributes can be one of duplicates that found none
         for keys in sets.values():
             seen |= keys.names if keys is not None else frozenset()
@@ -177,7 +198,7 @@ class Declared(NamedTuple):
         return name in self.names or name.startswith(self.heads)
 
 
-def _declared(file: DocumentFile, name: str) -> Declared | None:
+def declared(file: DocumentFile, name: str) -> Declared | None:
     """Return the attributes that a set can have according to its manifest or record, or None if it has neither."""
     store = file.store()
     manifest = read_manifest(store, name)
@@ -255,8 +276,8 @@ def _untagged(stream: Stream, taggers: Sequence[str | None], name: str, expressi
         f"stream {stream.name}: no row has an attribute {name!r}, named by {expression}, because {which} not run"
         f" (attribute sets: {', '.join(stream.attributes) or 'none is named'})",
         kind="no-such-attribute",
-        fix=f"Run '{tag_command(stream, missing)}',"
-        f" and add {', '.join(map(repr, missing))} to 'attributes' of the stream.",
+        fix=f"Run '{tag_command(stream, missing)}'."
+        f" In a configuration, add {', '.join(map(repr, missing))} to 'attributes' of the stream.",
     )
 
 

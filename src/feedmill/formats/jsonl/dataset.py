@@ -21,7 +21,7 @@ from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_hash
 from feedmill.formats.cost_cache import digest_of, kept_costs
-from feedmill.formats.costs import bad_cost, field_costs
+from feedmill.formats.costs import bad_cost, field_costs, field_values, text_hashes
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.index import MARK, lines_of, open_lines
@@ -202,8 +202,16 @@ class JsonlDataset(Dataset):
     def _find_costs(self, by: str) -> Int64s | None:
         if by == "bytes":
             return self.stored_sizes(np.arange(len(self)))
+        values = self._find_values(by, texts=False)
+        return None if values is None else field_costs(values, None, by, file=self.url)
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
         if by not in self.cost_fields:
-            return None
+            line = self.read_raw([0])[0].raw("json") if texts and len(self) else b""
+            if by not in _fields(line, str):
+                return None
+        else:
+            texts = False
         records = self._records(np.arange(len(self)))
         begins, ends = self._offsets[records], self._offsets[records + 1]
         places = digest_of(begins, ends)
@@ -211,9 +219,9 @@ class JsonlDataset(Dataset):
         return kept_costs(
             self.store,
             self.path,
-            f"field {by} of {places}",
+            f"{'texts' if texts else 'numbers'} {by} of {places}",
             len(self),
-            lambda: line_costs(self.store, self.path, begins, ends, by, file=self.url),
+            lambda: line_values(self.store, self.path, begins, ends, by, file=self.url, texts=texts),
             keep=large,
         )
 
@@ -306,42 +314,53 @@ def open_found(wanted: OpenRequest) -> JsonlDataset:
 
 def numeric_fields(line: bytes) -> list[str]:
     """Return the fields of a record whose value is a number; empty if the line is not a JSON object."""
+    return _fields(line, int, float)
+
+
+def _fields(line: bytes, *kinds: type) -> list[str]:
+    """Return the fields of a record whose value is of one of these types."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return []
-    return [name for name, value in record.items() if _is_number(value)] if isinstance(record, dict) else []
+    return [name for name, value in record.items() if type(value) in kinds] if isinstance(record, dict) else []
 
 
-def line_costs(store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *, file: str) -> Int64s:
-    """Return the values of a top-level field as costs, int64[n], by reading the records once.
+def line_values(
+    store: Store, path: str, begins: Int64s, ends: Int64s, by: str, *, file: str, texts: bool = False
+) -> npt.NDArray[Any]:
+    """Return the values of a top-level field, int64[n] or float64[n], by reading the records once.
 
     Args:
         begins, ends: int64[n], offsets of each record.
         by: the field.
         file: path or URL of the dataset, for errors.
+        texts: the values are texts; return their hashes, uint64[n].
 
     Raises:
-        DataError, ConfigError: as `field_costs`, and if a value is not a number or a line is not JSON.
+        DataError: as `field_values`, and if a value has another type or a line is not JSON.
     """
-    pieces = [np.zeros(0, np.int64)]
+    pieces: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
     for low in range(0, len(begins), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
         lines = read_records(store, path, begins[part], ends[part])
         if lines and begins[low] == 0:
             lines[0] = lines[0].removeprefix(MARK)
         try:
-            found = [record.value for record in _decoder(by).decode(b"[" + b",".join(lines) + b"]")]
+            found = [record.value for record in _decoder(by, texts).decode(b"[" + b",".join(lines) + b"]")]
         except (msgspec.MsgspecError, ValueError, RecursionError):
             # NaN, not a number, or a name that no struct may have: parse line by line.
-            found = [_value(line, by, low + number, file) for number, line in enumerate(lines)]
-        pieces.append(_array(found, by, low, file))
-    return field_costs(np.concatenate(pieces), None, by, file=file)
+            found = [_value(line, by, low + number, file, texts) for number, line in enumerate(lines)]
+        if texts and None in found:
+            raise bad_cost(by, low + found.index(None), "missing", file=file)
+        pieces.append(text_hashes(found) if texts else _array(found, by, low, file))
+    return field_values(np.concatenate(pieces[1:] or pieces), None, by, file=file)
 
 
 @lru_cache(maxsize=8)
-def _decoder(by: str) -> msgspec.json.Decoder[Any]:
-    kind = msgspec.defstruct("Record", [("value", int | float | None, None)], rename={"value": by})
+def _decoder(by: str, texts: bool) -> msgspec.json.Decoder[Any]:
+    value: Any = str | None if texts else int | float | None
+    kind = msgspec.defstruct("Record", [("value", value, None)], rename={"value": by})
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
@@ -354,13 +373,13 @@ def _array(found: list[Any], by: str, first: int, file: str) -> npt.NDArray[Any]
     return np.asarray(found, np.float64 if any(type(value) is float for value in found) else np.int64)
 
 
-def _value(line: bytes, by: str, number: int, file: str) -> Any:
+def _value(line: bytes, by: str, number: int, file: str, texts: bool = False) -> Any:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise bad_cost(by, number, f"in a line that is not JSON ({error})", file=file) from None
     value = record.get(by)
-    if value is not None and not _is_number(value):
+    if value is not None and not (isinstance(value, str) if texts else _is_number(value)):
         raise bad_cost(by, number, json.dumps(value)[:80], file=file)
     return value
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
@@ -28,7 +29,7 @@ from feedmill.formats.arrowtypes.features import with_features
 from feedmill.formats.arrowtypes.reading import Columns, check_names, values
 from feedmill.formats.base import Indices
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile, damaged, load_pyarrow
-from feedmill.formats.costs import field_costs
+from feedmill.formats.costs import field_costs, field_values, text_hashes
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import Int64s, place_of
 from feedmill.formats.rows import BlockCache, RowsDataset
@@ -289,13 +290,25 @@ class TableDataset(RowsDataset):
         """Return the values of a numeric column, read alone."""
         if by not in self.cost_fields:
             return None
-        numbers, present = [], []
-        for blocks, stored in self._column(by):
-            numbers.append(np.concatenate([filled(block) for block in blocks])[stored])
+        return field_costs(*self._numbers_of(by, filled), by, file=self.url)
+
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
+        if by in self.cost_fields:
+            return field_values(*self._numbers_of(by, filled), by, file=self.url)
+        types, known = load_pyarrow().types, {field.name: field.type for field in self.schema or ()}
+        if not texts or by not in known or not (types.is_string(known[by]) or types.is_large_string(known[by])):
+            return None
+        return field_values(*self._numbers_of(by, _hashes), by, file=self.url)
+
+    def _numbers_of(
+        self, name: str, numbers_of: Callable[[Any], npt.NDArray[Any]]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """Return a number for each value of a column, and whether it is there."""
+        numbers, present = [np.zeros(0, np.int64)], [np.zeros(0, bool)]
+        for blocks, stored in self._column(name):
+            numbers.append(np.concatenate([numbers_of(block) for block in blocks])[stored])
             present.append(np.concatenate([np.asarray(block.is_valid()) for block in blocks])[stored])
-        if not numbers:
-            return np.zeros(0, np.int64)
-        return field_costs(np.concatenate(numbers), np.concatenate(present), by, file=self.url)
+        return np.concatenate(numbers[1:] or numbers), np.concatenate(present)
 
     def _column(self, name: str) -> Iterator[tuple[list[Any], Int64s]]:
         """Yield for each file a column in its blocks, and the rows of them that the dataset has, int64[n]."""
@@ -486,3 +499,12 @@ def open_found_parquet(wanted: OpenRequest) -> TableDataset:
 def open_found_arrow(wanted: OpenRequest) -> TableDataset:
     """See `open_arrow`."""
     return open_arrow(wanted.store, wanted.name, wanted.url, wanted.names)
+
+
+def _hashes(column: Any) -> npt.NDArray[np.uint64]:
+    """Return a hash of each text of an array or chunked array; of the empty one in place of nulls."""
+    distinct = column.dictionary_encode()
+    distinct = distinct.combine_chunks() if hasattr(distinct, "chunks") else distinct
+    numbers = np.asarray(distinct.indices.fill_null(len(distinct.dictionary)), np.int64)
+    hashes: npt.NDArray[np.uint64] = text_hashes([*distinct.dictionary.to_pylist(), ""])[numbers]
+    return hashes

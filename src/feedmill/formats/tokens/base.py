@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, numbers_inside
+from feedmill.formats.cost_cache import digest_of, kept_costs
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.offsets import hash_words, read_records
@@ -213,11 +215,31 @@ class TokenDataset(Dataset):
         return self._lengths
 
     def _find_costs(self, by: str) -> Int64s | None:
+        if by == LOSS_TOKENS:
+            return self._loss_lengths()
         if by != "bytes":
             return None
         self.need_index()
         pieces = [np.diff(shard.bounds) * shard.dtype.itemsize for shard in self.shards]
         return np.concatenate([np.zeros(0, np.int64), *pieces])
+
+    def _loss_lengths(self) -> Int64s:
+        """Return the tokens of each document that contribute to the loss, int64[len]. Reads the masks, once."""
+        if self.masks is None:
+            return self.lengths
+        self.need_index()
+        self.load_bounds(range(len(self.shards)))
+        found = [np.zeros(0, np.int64)]
+        for number, shard in enumerate(self.shards):
+            first, stop = self._tokens_of(number, np.arange(len(shard.bounds) - 1))
+            count = partial(self.masks.counts, number, first, stop)
+            if shard.loss is None:
+                found.append(count())
+                continue
+            what = f"{LOSS_TOKENS} {digest_of(shard.bounds)}"
+            counted = kept_costs(self.store, shard.loss, what, len(first), count)
+            found.append(count() if counted is None else counted)
+        return np.concatenate(found)
 
     def own_gather(self) -> Any:
         """Return a reader with the interface of `feedmill.formats.tokens.gather.Gather`; None if the files are flat."""

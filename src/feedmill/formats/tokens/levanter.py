@@ -144,8 +144,8 @@ class LevanterCache(TokenDataset):
             extents += self.masks.extents(np.arange(len(shard)), shard, first, stop)
         return extents
 
-    def _find_costs(self, by: str) -> Int64s | None:  # noqa: ARG002 - chunks are compressed, so documents have no bytes
-        return None
+    def _find_costs(self, by: str) -> Int64s | None:
+        return None if by == "bytes" else super()._find_costs(by)  # chunks are compressed, so documents have no bytes
 
     def locate(self, index: int) -> Source:
         """Return the file that has the document's first token; its chunks are compressed, so the whole file."""

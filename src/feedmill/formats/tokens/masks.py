@@ -23,11 +23,14 @@ from feedmill.formats.offsets import Int64s, read_records
 from feedmill.formats.tokens.gather import Gather
 from feedmill.formats.tokens.number_files import load_numbers
 from feedmill.formats.tokens.shard import TokenShard
+from feedmill.kernels.rows import count_spans
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
 
 SUFFIX = ".feedmill.loss"
 Bools = npt.NDArray[np.bool_]
+_AT_ONCE = 1 << 24
+"""Tokens of a remote mask that are counted at once."""
 
 
 class StoredMask(NamedTuple):
@@ -154,6 +157,26 @@ class Masks:
             return [np.ones(count, np.bool_) for count in (stop - first).tolist()]
         mask = self._array(shard)
         return [mask[begin:end] != 0 for begin, end in zip(first.tolist(), stop.tolist(), strict=True)]
+
+    def counts(self, shard: int, first: Int64s, stop: Int64s) -> Int64s:
+        """Return how many of the tokens ``[first, stop)`` of a file contribute to the loss, for each range, int64[n].
+
+        Ranges must begin in ascending order; they may overlap.
+        """
+        known = self._shards[shard]
+        if known.loss is None and known.load_loss is None:
+            return stop - first
+        flat = self.flat(shard)
+        if flat is not None:
+            return count_spans(flat, first, stop)
+        out, ends, low = np.zeros(len(first), np.int64), np.maximum.accumulate(stop), 0
+        while low < len(first):  # many ranges in one read
+            high = max(low + 1, int(np.searchsorted(ends, first[low] + _AT_ONCE, side="right")))
+            begin = first[low : low + 1]
+            (part,) = self.spans(shard, begin, ends[high - 1 : high])
+            out[low:high] = count_spans(part.view(np.uint8), first[low:high] - begin, stop[low:high] - begin)
+            low = high
+        return out
 
     def fill(self, shard: int, first: Int64s, stop: Int64s, to: Int64s, out: Bools) -> None:
         """Copy the mask of ranges of tokens to a flat array; arguments and errors as for `Gather.spans`."""

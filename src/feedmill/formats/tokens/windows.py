@@ -24,6 +24,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, numbers_inside
 from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.extents import Extents
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
@@ -39,6 +40,9 @@ from feedmill.formats.tokens.window import Window
 from feedmill.formats.tokens.window_layout import Tail, WindowLayout
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.order.blocks import greedy_blocks
+
+_WINDOWS = 1 << 16
+"""Windows whose masks are counted at once."""
 
 
 class WindowDataset(WindowLayout, Dataset):
@@ -185,7 +189,36 @@ class WindowDataset(WindowLayout, Dataset):
         if at < self.width:
             out[:, at:] = pad
 
+    def _loss_lengths(self) -> Int64s:
+        """Return the tokens of each window that contribute to the loss, int64[len]. Reads the masks."""
+        masks = self.tokens.masks
+        if masks is None:
+            return self._real(np.arange(len(self))) if self.tail == "pad" else self.lengths
+        out = np.empty(len(self), np.int64)
+        for low in range(0, len(self), _WINDOWS):
+            numbers = np.arange(low, min(low + _WINDOWS, len(self)))
+            out[numbers] = self._count_loss(masks, numbers)
+        return out
+
+    def _count_loss(self, masks: Masks, numbers: Int64s) -> Int64s:
+        """Return the tokens of windows that contribute to the loss, int64[n]; the windows ascend."""
+        file, start = self.begins(numbers)
+        if self.across and not self._in_one_piece(file, start):
+            out = np.zeros(len(numbers), np.int64)
+            for row, (number, first) in enumerate(zip(file.tolist(), start.tolist(), strict=True)):
+                for piece, begin, count in self._pieces(number, first):
+                    out[row] += int(masks.counts(piece, np.array([begin]), np.array([begin + count]))[0])
+            return out
+        out = np.empty(len(numbers), np.int64)
+        for number in np.unique(file).tolist():
+            rows = np.flatnonzero(file == number)
+            stop = np.minimum(start[rows] + self.width, self._sizes[number])
+            out[rows] = masks.counts(number, start[rows], stop)
+        return out
+
     def _find_costs(self, by: str) -> Int64s | None:
+        if by == LOSS_TOKENS:
+            return self._loss_lengths()
         sizes = {shard.dtype.itemsize for shard in self.tokens.shards}
         if by != "bytes" or len(sizes) != 1:
             return None

@@ -106,6 +106,14 @@ class Node(ABC):
         return {name: getattr(self, name) for name in (*self.args, *self.options)}
 
     @property
+    def bound(self) -> bool:
+        """Whether positions can be located: not if the order follows from data that an outline has only a digest of.
+
+        `over` returns such a node bound to its data.
+        """
+        return True
+
+    @property
     def below(self) -> Sequence[Node]:
         """The children as the constructor takes them."""
         return self.children

@@ -17,6 +17,7 @@ from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.formats.cells import CellTable
     from feedmill.planning.nodes.base import Node
     from feedmill.planning.plan import Plan
 
@@ -48,23 +49,26 @@ class Documents:
         self.plan = plan
         self.start = 0
         self.length = plan.length
-        self._lengths: list[Callable[[IntArray], IntArray]] = []
+        self._lengths: list[Callable[[IntArray], IntArray]] = []  # by dataset: those of its cells are not copied
         self.counted_on_read = False
         self.samples = {n: each for n, each in enumerate(plan.sources) if isinstance(each, CountedDataset)}
         hashed: dict[int, str] = {}  # a dataset can occur several times in a plan
-        self._hashes: list[str] = []
-        for name, dataset in zip(plan.names, plan.sources, strict=True):
+        hashes: list[str] = []
+        first = {home: number for number, home in reversed(list(enumerate(plan.bases.home.tolist())))}
+        for home, dataset in enumerate(plan.bases.datasets):
             if dataset.lengths is None and isinstance(dataset, CountedOnRead):
                 self._lengths.append(dataset.lengths_of)
-                self._hashes.append("counted when read")  # the fingerprint of the dataset determines them
+                hashes.append("counted when read")  # the fingerprint of the dataset determines them
                 self.counted_on_read = True
                 continue
-            lengths = _known(name, dataset)
+            lengths = _known(plan.names[first[home]], dataset)
             self._lengths.append(lengths.__getitem__)
             if id(dataset) not in hashed:
-                needs = [self.needs(len(self._hashes), name) for name in limited if len(self._hashes) in self.samples]
+                needs = [self.needs(first[home], name) for name in limited if first[home] in self.samples]
                 hashed[id(dataset)] = _checked_hash(lengths, dataset, needs)
-            self._hashes.append(hashed[id(dataset)])
+            hashes.append(hashed[id(dataset)])
+        self._hashes = [hashes[home] for home in plan.bases.home.tolist()]
+        self._samples = {int(plan.bases.home[number]): number for number in self.samples}
 
     def part(self, start: int, stop: int | None) -> Documents:
         """Return the documents from `start` to `stop`, or to the end, as a stream of its own."""
@@ -108,10 +112,11 @@ class Documents:
         out, more = np.empty(len(positions), np.int64), np.zeros((len(limited), len(positions)), np.int64)
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
-            located = self.plan.node.locate(positions[part] + self.start if self.start else positions[part])
+            here = positions[part] + self.start if self.start else positions[part]
+            located = self.plan.bases.read_from(self.plan.node.locate(here))
             if len(self._lengths) == 1:
                 out[part] = self._lengths[0](located.index)
-                for k, name in enumerate(limited):
+                for k, name in enumerate(limited) if self._samples else ():
                     more[k, part] = self.needs(0, name)[located.index]
                 continue
             for number, lengths in enumerate(self._lengths):
@@ -119,8 +124,8 @@ class Documents:
                 if not len(rows):
                     continue
                 out[part][rows] = lengths(located.index[rows])
-                for k, name in enumerate(limited) if number in self.samples else ():
-                    more[k, part][rows] = self.needs(number, name)[located.index[rows]]
+                for k, name in enumerate(limited) if number in self._samples else ():
+                    more[k, part][rows] = self.needs(self._samples[number], name)[located.index[rows]]
         return out, more
 
     def needs(self, source: int, name: str) -> IntArray:
@@ -143,12 +148,25 @@ class Documents:
     def have(self, most: int | None = None) -> bool:
         """Return whether a document has tokens, and no more than `most`; also if lengths are only known by reading."""
         limit = np.iinfo(np.int64).max if most is None else most
-        lengths = [dataset.lengths for dataset in self.plan.sources]
-        return any(length is None or bool(((length > 0) & (length <= limit)).any()) for length in lengths)
+        return any(_have(dataset.lengths, limit, table, cells) for dataset, table, cells in self.plan.bases.used())
 
     def segments(self, size: int) -> int | None:
         """Return how many segments of `size` documents the stream has; None for no end."""
         return None if self.length is None else -(-self.length // size)
+
+
+def _have(lengths: IntArray | None, limit: int, table: CellTable | None, cells: IntArray) -> bool:
+    """Return whether a document of a dataset, or of some of its cells, has tokens, and no more than `limit`."""
+    if lengths is None:
+        return True
+    for start in range(0, len(lengths), _HASHED):
+        part = lengths[start : start + _HASHED]
+        fitting = (part > 0) & (part <= limit)
+        if table is not None:
+            fitting &= np.isin(table.codes()[start : start + _HASHED], cells)
+        if fitting.any():
+            return True
+    return False
 
 
 def _known(name: str, dataset: Dataset) -> npt.NDArray[np.int64]:

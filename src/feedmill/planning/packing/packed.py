@@ -25,6 +25,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import INPUTS, TARGETS, Columns, Shifted, Want
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.shifted import FlatSpans
@@ -45,6 +46,8 @@ from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
 from feedmill.planning.tree import render, tree_of
+from feedmill.samples.cells import Bases
+from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
 
@@ -87,10 +90,11 @@ class PackedPlan(Plan):
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
-        self.documents = documents
+        self.documents, self.loss = documents, documents.loss
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
+        self._fits: dict[str, list[list[Fraction]]] = {}
         self.stream = Documents(documents, tuple(packing.limits))
         end = self.stream.length
         self._phases = [each for each in packing.phases if end is None or each[0] < end]
@@ -259,18 +263,22 @@ class PackedPlan(Plan):
         return self.documents.node.locate(spans.position[spans.row_offsets[:-1]])
 
     def extents(self, positions: npt.ArrayLike, located: Located | None = None) -> list[Extents]:  # noqa: ARG002
-        rows_at = self.locate_spans(positions)
+        rows_at = self._read_from(self.locate_spans(positions))
         spans, placed = rows_at.spans, rows_at.located
         row = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
         extents_of_files: list[Extents] = []
         for number in np.unique(placed.source).tolist():
-            dataset, of_it = self.sources[number], np.flatnonzero(placed.source == number)
-            if dataset.is_remote and number in self.stream.samples:
+            dataset, of_it = self.bases.datasets[number], np.flatnonzero(placed.source == number)
+            if dataset.is_remote and isinstance(dataset, CountedDataset):
                 extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents(placed.index[of_it])]
             elif dataset.is_remote and isinstance(dataset, TokenDataset):
                 asked = placed.index[of_it], spans.start[of_it], spans.length[of_it]
                 extents_of_files += [extents.of_samples(row[of_it]) for extents in dataset.extents_of_tokens(*asked)]
         return extents_of_files
+
+    def _read_from(self, rows_at: LocatedSpans) -> LocatedSpans:
+        """Return the documents of rows as those of the datasets that are read, `Plan.bases`."""
+        return replace(rows_at, located=self.bases.read_from(rows_at.located)) if self.bases else rows_at
 
     def positions_of(self, source: int | str, indices: Sequence[int], within: int | None = None) -> IntArray:
         """Return all rows that hold a token of the samples, in order, int64[n]. See `Plan.positions_of`."""
@@ -308,10 +316,10 @@ class PackedPlan(Plan):
         if width is None:
             return None
         if isinstance(want, Shifted) and want.key == "input_ids":
-            found = shifted_rows(self.sources, rows_at, width, self.packing.pad, want)
-            if found is not None:
-                return found
-        return self._columns(rows_at, width)
+            rows_at = self._read_from(rows_at)
+            found = shifted_rows(self.bases.datasets, rows_at, width, self.packing.pad, want)
+            return self._columns(rows_at, width) if found is None else found
+        return self._columns(self._read_from(rows_at), width)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows in the requested order: as a `SampleRow` each if a source has `lengths`, otherwise as dicts.
@@ -328,6 +336,7 @@ class PackedPlan(Plan):
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         if self.of_samples:
             return self._sample_rows(rows_at, self.widths(positions))
+        rows_at = self._read_from(rows_at)
         width = self._width_of(positions)
         if width is not None:
             return self._rows_of(rows_at, width)
@@ -338,8 +347,8 @@ class PackedPlan(Plan):
         return rows
 
     def _rows_of(self, rows_at: LocatedSpans, width: int) -> list[Any]:
-        """Return rows of tokens of one width."""
-        columns, pieces = self._columns(rows_at, width), continued(self.sources, rows_at)
+        """Return rows of tokens of one width. The documents are those of `bases`."""
+        columns, pieces = self._columns(rows_at, width), continued(self.bases.datasets, rows_at)
         columns["cu_seqlens"] = rows_at.spans.cu_seqlens(width)
         rows = []
         for row, tokens in enumerate(columns["tokens"].tolist()):
@@ -395,7 +404,10 @@ class PackedPlan(Plan):
             own = slice(place, place + 1)
             alone = LocatedSpans(_some(spans, np.array([place])), located[own])
             try:
-                self._sample_rows(alone, widths) if self.of_samples else self._columns(alone, int(widths[0]))
+                if self.of_samples:
+                    self._sample_rows(alone, widths)
+                else:
+                    self._columns(self._read_from(alone), int(widths[0]))
             except Exception:  # a dataset may raise anything
                 return place
         return None
@@ -406,12 +418,14 @@ class PackedPlan(Plan):
         return self.packing.method == "concat" and self.packing.last == "keep"
 
     def _columns(self, rows_at: LocatedSpans, width: int) -> dict[str, Any]:
-        """Return the fields of whole rows of one width as arrays."""
+        """Return the fields of whole rows of one width as arrays. The documents are those of `bases`."""
         spans, shape = rows_at.spans, (len(rows_at.spans), width)
         tokens = empty(shape, np.int64)
         layout = lay_out(spans.row_offsets, spans.length, tokens, self.packing.pad, empty(shape, np.int32))
         masks = np.zeros(shape, np.bool_) if self._masked else None
-        fill_spans(self.sources, rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1))
+        fill_spans(
+            self.bases.datasets, rows_at, layout.to, tokens.reshape(-1), None if masks is None else masks.reshape(-1)
+        )
         lengths = spans.row_lengths
         columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
         return columns if masks is None else {**columns, "loss_mask": masks}
@@ -450,7 +464,8 @@ class PackedPlan(Plan):
         inner = self.documents.report(self.map.reach(rows))
         widths = self._widths_of(rows)
         tokens, left_out = sum(each.tokens for each in widths), sum(each.left_out for each in widths)
-        sources = held(inner.sources, self._held(rows), tokens, self._fit(rows))
+        fits = self._fit(rows, "tokens"), self._fit(rows, LOSS_TOKENS)
+        sources = held(inner.sources, self._held(rows), tokens, *fits)
         media = self._media(rows) if self.of_samples else None
         return PackedReport(
             self.length,
@@ -501,34 +516,34 @@ class PackedPlan(Plan):
         """
         return [round(count) for count in self._held(self._after(samples))]
 
-    def _fit(self, rows: int) -> list[Fraction]:
+    def _fit(self, rows: int, by: str) -> list[Fraction]:
         """Return for each source the share of its tokens that `long` and the limits of rows do not drop.
 
         With rows of several widths, it is the mean over the documents that the first rows hold.
+
+        Args:
+            rows: counted without the skip list.
+            by: ``tokens``, or ``loss_tokens``: those that contribute to the loss.
         """
-        if len(self._fits) == 1:
-            return self._fits[0]
-        assert isinstance(self.map, Phases)
+        if self.packing.method == "concat" or (by == LOSS_TOKENS and self.loss is None):
+            return [Fraction(1)] * len(self.sources)
+        if by not in self._fits:
+            ranges = ranges_of(self.documents.node)
+            self._fits[by] = [
+                [
+                    fit(self.stream, how, number, *ranges.get(number, (0, 0)), kept.get(number), by)
+                    for number in range(len(self.sources))
+                ]
+                for (_, how), kept in zip(self._phases, self._kept, strict=True)
+            ]
+        if not isinstance(self.map, Phases):
+            return self._fits[by][0]
         counts, kept = [Fraction(0)] * len(self.sources), [Fraction(0)] * len(self.sources)
-        for (phase, _, own), fits in zip(self.map.begun(rows), self._fits, strict=False):
+        for (phase, _, own), fits in zip(self.map.begun(rows), self._fits[by], strict=False):
             for number, (count, share) in enumerate(zip(self._drawn_in(phase.held(own)), fits, strict=True)):
                 counts[number] += count
                 kept[number] += count * share
         return [part / whole if whole else Fraction(1) for part, whole in zip(kept, counts, strict=True)]
-
-    @cached_property
-    def _fits(self) -> list[list[Fraction]]:
-        """Return `_fit` of the rows of each width."""
-        if self.packing.method == "concat":
-            return [[Fraction(1)] * len(self.sources)] * len(self._phases)
-        ranges = ranges_of(self.documents.node)
-        return [
-            [
-                fit(self.stream, how, number, *ranges.get(number, (0, 0)), kept.get(number))
-                for number in range(len(self.sources))
-            ]
-            for (_, how), kept in zip(self._phases, self._kept, strict=True)
-        ]
 
     def _held(self, rows: int) -> list[Fraction]:
         """Return `drawn` with fractions of documents."""
@@ -649,7 +664,8 @@ def documents_of(dataset: Dataset, spans_at: LocatedSpans) -> list[dict[str, Any
     tokens = empty((int(bounds[-1]),), np.int64)
     masks = None if getattr(dataset, "masks", None) is None else np.zeros(len(tokens), np.bool_)
     one = replace(spans_at.located, source=np.zeros_like(spans_at.located.source))
-    fill_spans([dataset], LocatedSpans(spans_at.spans, one), bounds[:-1], tokens, masks)
+    bases = Bases([dataset])
+    fill_spans(bases.datasets, LocatedSpans(spans_at.spans, bases.read_from(one)), bounds[:-1], tokens, masks)
     rows = [{"input_ids": tokens[a:b]} for a, b in pairwise(bounds.tolist())]
     if masks is not None:
         for row, (a, b) in zip(rows, pairwise(bounds.tolist()), strict=True):

@@ -14,6 +14,7 @@ from feedmill.planning.nodes import Leaf, Node, Subset
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import Packing
 from feedmill.planning.report import Dropped, WholeSamples
+from feedmill.samples.cells import CellDataset
 
 _NAMED = 5
 
@@ -108,19 +109,54 @@ def _source(documents: Documents, packing: Packing, number: int, start: int, sto
     return Kept(start, stop, kept, tuple(dropped))
 
 
-def fit(documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None) -> Fraction:
-    """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`."""
-    lengths = documents.plan.sources[number].lengths
-    if lengths is None or not (total := int(lengths[start:stop].sum())):
+def fit(
+    documents: Documents, packing: Packing, number: int, start: int, stop: int, kept: Kept | None, by: str = "tokens"
+) -> Fraction:
+    """Return the share of the tokens of a source that rows hold: of its samples from `start` to `stop`.
+
+    Args:
+        by: ``tokens``, or ``loss_tokens``. Of a document that is cut, as large a share of these is held.
+    """
+    dataset = documents.plan.sources[number]
+    if isinstance(dataset, CellDataset) and stop - start == len(dataset):
+        return _fit_of_cell(dataset, packing, by)
+    lengths = dataset.lengths
+    if lengths is None or not int(lengths[start:stop].sum()):
         return Fraction(1)
     mine = lengths[start:stop]
     if kept is not None:
-        held = mine if kept.kept is None else mine[kept.kept]
-    elif packing.long == "drop":
-        held = mine[mine <= packing.capacity]
+        held = mine if kept.kept is None else np.where(kept.kept, mine, 0)
     else:
-        held = np.minimum(mine, packing.capacity) if packing.long == "truncate" else mine
-    return Fraction(int(held.sum()), total)
+        held = _held(mine, packing)
+    if by == "tokens":
+        return Fraction(int(held.sum()), int(mine.sum()))
+    costs = dataset.costs(by)
+    if costs is None or not (total := int(costs[start:stop].sum())) or held is mine:
+        return Fraction(1)
+    return Fraction(float((costs[start:stop] * (held / np.maximum(mine, 1))).sum())) / total
+
+
+def _held(lengths: IntArray, packing: Packing) -> IntArray:
+    """Return how many of the tokens of documents rows hold."""
+    if packing.long == "drop":
+        return np.where(lengths <= packing.capacity, lengths, 0)
+    return np.minimum(lengths, packing.capacity) if packing.long == "truncate" else lengths
+
+
+def _fit_of_cell(cell: CellDataset, packing: Packing, by: str) -> Fraction:
+    """Return `fit` of a whole cell. The cells of a dataset are counted together, without copies of their lengths."""
+    dataset = cell.dataset
+    lengths, total = dataset.lengths, cell.total(by)
+    costs = lengths if by == "tokens" else dataset.costs(by)
+    if lengths is None or costs is None or not total or packing.long == "split":
+        return Fraction(1)
+
+    def held(start: int, stop: int) -> npt.NDArray[Any]:
+        mine = lengths[start:stop]
+        part = _held(mine, packing)
+        return part if by == "tokens" else costs[start:stop] * (part / np.maximum(mine, 1))
+
+    return Fraction(cell.sum_of(held, (by, packing.long, packing.capacity))) / total
 
 
 def whole_samples(documents: Documents, found: Mapping[int, Kept]) -> tuple[WholeSamples, ...]:

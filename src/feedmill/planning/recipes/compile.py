@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
@@ -37,11 +38,13 @@ from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
     aux_is_there,
     aux_url,
     bounds_of,
+    curriculum_of,
     join_folder,
     join_parts,
     names_of,
@@ -52,6 +55,7 @@ from feedmill.planning.recipes.member import (
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
@@ -96,6 +100,9 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
 
         with recipe_line(recipe, ("episodes",) if recipe.model.episodes else ()):
             scaled(recipe, compiler.sources, compiler.names, root, compiler.normalizing)
+    loss = compiler.means[LOSS_TOKENS]
+    if loss.used and recipe.model.targets is not None and recipe.model.targets.mask is not None:
+        raise _masked_twice(recipe)
     if not recipe.model.mixed_tokenizers:
         check_tokenizers(compiler.sources, compiler.names, compiler.lines)
     try:
@@ -103,6 +110,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
+    plan.loss = loss if loss.used else None
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
@@ -134,6 +142,18 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _masked_twice(recipe: Parsed) -> ConfigError:
+    """Return the error for weights per loss token, and markers that select these tokens only when rows are read."""
+    return ConfigError(
+        "'unit: loss_tokens' counts stored masks, and 'targets' has a 'mask' of markers, which is applied when rows are"
+        " read",
+        file=recipe.where(("targets", "mask")),
+        kind="bad-recipe",
+        fix="Store the mask: 'feedmill tokens merge --learn-between BEGIN,END' writes it from the markers. Then remove"
+        " 'mask'.",
+    )
 
 
 def _warn_of_refused(plan: Plan) -> None:
@@ -176,7 +196,7 @@ class _Compiler:
         self.lines: list[str] = []
         self.places: dict[str, str] = {}
         self.groups: list[str] = []  # the children of a blend by the values of a field
-        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", "hours", "episodes")}
+        self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
 
@@ -247,7 +267,9 @@ class _Compiler:
             name = prefix.rstrip("/")
             node: Node = walk.epochized(model.blend_epochized, ("blend_epochized",), prefix, model.shuffle)
         elif model.concat is not None:
-            node = shuffle_as(walk.concat(model.concat, ("concat",), prefix), model.shuffle, seed, prefix, self.sources)
+            node = walk.concat(model.concat, ("concat",), prefix)
+            with recipe_line(recipe, ("shuffle",) if "shuffle" in model.model_fields_set else ("concat",)):
+                node = shuffle_as(node, model.shuffle, seed, prefix, self.sources)
             name = prefix.rstrip("/")
         else:
             assert model.source is not None  # the schema requires one of the three
@@ -283,21 +305,78 @@ class Walk:
         """Return a blend of members by weight, each of them a separate stream."""
         members = mix.blend or []
         names = names_of(members)
-        streams = []
+        if len(members) == 1 and members[0].cells is not None:
+            return self.cells(mix, members[0], (*place, "blend", 0), prefix, names[0], shuffle, samples, run_length)
+        streams: list[Node] = []
         for number, (member, name) in enumerate(zip(members, names, strict=True)):
             here = (*place, "blend", number)
             node = self.member(member, here, prefix + name, member.shuffle or shuffle)
-            if node.length is not None or member.epochs or member.max_repeats:
+            ends = node.length is not None or member.epochs or member.max_repeats
+            if ends and member.cells is None:  # each cell is repeated by itself
                 node = self.repeat(node, member, here, prefix + name, member.epochs)
             streams.append(node)
         if mix.stages is not None:
-            return self.stages(mix, place, names, streams, samples, run_length)
+            stages = staged(mix.stages, self.file, (*place, "stages"), (), None)
+            return self.stages(mix, stages, place, names, streams, samples, run_length)
         if mix.epochs is not None:  # of a single source: the schema allows no other
             samples = self.passes(mix, place, streams[0])
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit != "samples":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
+            return Blend(streams, weights, length=samples, run_length=run_length)
+
+    def cells(
+        self,
+        mix: Member | RecipeModel,
+        member: Member,
+        place: Place,
+        prefix: str,
+        name: str,
+        shuffle: ShuffleModel,
+        samples: int | None = None,
+        run_length: int = 1,
+    ) -> Node:
+        """Return a blend of the cells of a dataset, each of them a separate stream.
+
+        Args:
+            mix: what has the `stages` and the `unit`: the blend of these cells alone, or the member itself.
+            member: the member with the cells.
+            place: its place.
+            name: its name.
+        """
+        assert member.cells is not None
+        of = member.cells.of
+        dataset = self.opened_source(of, (*place, "cells", "of"))
+        stages = mix.stages if mix is not member else None
+        drawn = drawn_cells(dataset, member.cells, name, self.file, place, stages is not None)
+        if not prefix and mix is not member:
+            self.compiler.groups = drawn.names
+        streams: list[Node] = []
+        for cell, own in zip(drawn.datasets, drawn.names, strict=True):
+            node: Node = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
+            if of.ranges:
+                with recipe_line(self.file, (*place, "cells", "of", "subset")):
+                    node = Subset(node, *within(of.ranges, len(cell)))
+            if member.curriculum is not None:
+                with recipe_line(self.file, (*place, "curriculum")):
+                    node = curriculum_of(node, member.curriculum, self.seed, prefix + own, self.compiler.sources)
+            else:
+                order = member.shuffle or as_described(shuffle, dataset)
+                node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
+            streams.append(self.repeat(node, member, place, prefix + own, member.epochs))
+        if stages is not None:
+            above = place[:-2]
+            found = staged(stages, self.file, (*above, "stages"), drawn.columns, drawn)
+            return self.stages(mix, found, above, drawn.names, streams, samples, run_length)
+        with recipe_line(self.file, (*place, "cells", "weights")):
+            if drawn.weights is None:  # in any unit, the natural shares are those of documents
+                weights: Sequence[Any] = [stream.child.finite("natural shares") for stream in streams]  # type: ignore[attr-defined]
+            elif mix is not member and mix.unit != "samples":
+                weights = per_sample(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+            else:
+                weights = drawn.weights
+        with recipe_line(self.file, place if samples is None else ("samples",)):
             return Blend(streams, weights, length=samples, run_length=run_length)
 
     def passes(self, mix: Member | RecipeModel, place: Place, stream: Node) -> int:
@@ -309,14 +388,14 @@ class Walk:
     def stages(
         self,
         mix: Member | RecipeModel,
+        stages: Sequence[StageModel],
         place: Place,
         names: Sequence[str],
         streams: Sequence[Node],
         samples: int | None,
         run_length: int,
     ) -> Node:
-        """Return a blend whose weights change."""
-        stages = mix.stages or []
+        """Return a blend whose weights change. The weights of `stages` are mappings of the names."""
         here = (*place, "stages")
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
@@ -335,6 +414,7 @@ class Walk:
 
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         for number, stage in enumerate(stages):
+            assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
                 in_units = mix.unit != "samples"
@@ -427,6 +507,10 @@ class Walk:
         if member.blend_epochized is not None:
             inner = shuffle or self.file.model.shuffle
             return self.epochized(member.blend_epochized, (*place, "blend_epochized"), f"{name}/", inner)
+        if member.cells is not None:
+            above = name.rpartition("/")
+            inner = shuffle or self.file.model.shuffle
+            return self.cells(member, member, place, above[0] + above[1], above[2], inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
         elif member.recipe is not None:
@@ -462,6 +546,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
+        if member.curriculum is not None:
+            with recipe_line(self.file, (*place, "curriculum")):
+                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -478,9 +565,19 @@ class Walk:
             return Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
 
     def source(self, member: Member, place: Place) -> Dataset:
-        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
-        dataset = self.opened(member) if member.join is None else self.joined(member, place)
-        if member.lengths is not None and len(dataset):
+        """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
+
+        Raises:
+            ConfigError, EmptyResult: it has no samples, or none is selected.
+        """
+        dataset = self.opened_source(member, place)
+        if member.where:
+            dataset = selected(dataset, rule_of(member), self.file, place)
+        return self.counted(dataset, member)
+
+    def counted(self, dataset: Dataset, member: Member) -> Dataset:
+        """Return the samples with their tokens, if the member names `lengths`."""
+        if member.lengths is not None:
             model = (self.file.model.lengths or {})[member.lengths]
             where = ("lengths", member.lengths)
             try:
@@ -490,6 +587,11 @@ class Walk:
                 if error.file != self.file.where(where):  # the folder of the processor, or the dataset
                     error.what = f"{error.what} (lengths of {self.file.where(where)})"
                 raise
+        return dataset
+
+    def opened_source(self, member: Member, place: Place) -> Dataset:
+        """Return the opened dataset or join of a member. Raises `ConfigError` if it has no samples."""
+        dataset = self.opened(member) if member.join is None else self.joined(member, place)
         if not len(dataset):
             raise ConfigError(
                 f"the dataset {member.path or dataset.url} has no samples",
@@ -645,7 +747,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
-    if isinstance(dataset, TokenDataset | WindowDataset):
+    if isinstance(dataset, TokenDataset | WindowDataset | CellTokens):
         raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
@@ -826,8 +928,13 @@ def check_tokenizers(sources: Sequence[Dataset], names: Sequence[str], places: S
         ConfigError: with the names of two sources and their tokenizers.
     """
     known: dict[tuple[str, str], tuple[Identity, str]] = {}  # one file per tokenizer is enough; there may be many
+    seen: set[int] = set()  # hundreds of cells may be of one dataset
     for dataset, name, place in zip(sources, names, places, strict=True):
-        for identity in identities(dataset):
+        stored = dataset.dataset if isinstance(dataset, CellDataset) else dataset
+        if id(stored) in seen:
+            continue
+        seen.add(id(stored))
+        for identity in identities(stored):
             if identity[:2] in known:
                 continue
             for other, its_name in known.values():

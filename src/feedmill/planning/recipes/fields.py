@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from pydantic import (
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.jobs.amounts import parse_count
 from feedmill.planning.mixing.blend import exact_weight
+from feedmill.planning.nodes.curriculum import DEFAULT_WINDOW as DEFAULT_CURRICULUM
 from feedmill.planning.nodes.shuffle import DEFAULT_PARALLEL, DEFAULT_WINDOW
 from feedmill.planning.packing.options import Last, Long, Method, Mismatch, Refused
 from feedmill.samples.tokenized import TokenizeOptions
@@ -93,6 +95,8 @@ TAGS = (
     "<ranges>",
     "<list>",
     "<names>",
+    "<file>",
+    "<column>",
     "<number>",
     "<mapping>",
 )  # never shown: they restrict messages to the matching form
@@ -150,11 +154,20 @@ Repeats = Annotated[
 ]
 
 
+_ByName = Annotated[dict[str, Weight], Field(min_length=1)]
+Weights = Annotated[
+    Annotated[_ByName, Tag("<mapping>")] | Annotated[str, Field(min_length=1), Tag("<file>")],
+    Discriminator(lambda value: "<file>" if isinstance(value, str) else "<mapping>"),
+]
+"""Weights by name, or path or URL of a CSV file with them."""
+
+
 class StageModel(Strict):
     """One stage of a blend: its weights and its length."""
 
-    weights: dict[str, Weight] = Field(
-        min_length=1, description="weight of each source by name; a source that is omitted, or has weight 0, pauses"
+    weights: Weights = Field(
+        description="weight of each source by name, or a CSV file with them; a source that is omitted, or has weight 0,"
+        " pauses",
     )
     samples: Count | None = Field(None, description="its length in samples of the blend")
     tokens: Count | None = Field(None, description="its length in tokens, converted to samples by their mean length")
@@ -170,7 +183,22 @@ class StageModel(Strict):
     )
 
 
-Unit = Literal["samples", "tokens", "episodes", "hours"]
+class CurriculumModel(Strict):
+    """Order of a source by a column."""
+
+    by: str = Field(min_length=1, description="tokens, bytes, pixels, frames, or a numeric field of the index")
+    from_: Literal["easy", "hard"] = Field(
+        "easy", alias="from", description="easy: begin with the lowest values; hard: with the highest"
+    )
+    window: Count = Field(
+        DEFAULT_CURRICULUM,
+        description="each sample is fewer places than this from its place in the order, differently in each epoch",
+    )
+
+
+CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
+
+Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
 Stages = Annotated[list[StageModel], Field(min_length=1)]
 
 
@@ -442,6 +470,56 @@ Poses = Annotated[
     Field(min_length=1),
     BeforeValidator(_one_or_more, json_schema_input_type=PoseModel | list[PoseModel]),
 ]
+
+
+class CellColumn(Strict):
+    """A numeric column whose ranges make cells."""
+
+    column: str = Field(min_length=1, description="name of the column")
+    edges: list[StrictInt | StrictFloat] | None = Field(
+        None, min_length=1, description="ascending bounds between ranges; a value on a bound is in the higher range"
+    )
+    quantiles: Annotated[int, Field(ge=2, le=1000, strict=True)] | None = Field(
+        None, description="number of ranges with equally many documents"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> CellColumn:
+        one_of(self, "edges", "quantiles")
+        if self.edges is not None and any(not a < b for a, b in pairwise(self.edges)):
+            raise ValueError(f"the edges {self.edges} do not ascend")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """Return the column as a rule of cells has it."""
+        return self.model_dump(exclude_none=True)
+
+
+By = Annotated[
+    Annotated[str, Field(min_length=1), Tag("<column>")] | Annotated[CellColumn, Tag("<mapping>")],
+    Discriminator(lambda value: "<column>" if isinstance(value, str) else "<mapping>"),
+]
+
+
+def check_by(by: list[str | CellColumn]) -> list[str | CellColumn]:
+    """Return the columns of cells. Raises `ValueError` if one is named twice."""
+    names = [each if isinstance(each, str) else each.column for each in by]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the column {twice!r} is named twice")
+    return by
+
+
+def cells_short(value: Any) -> Any:
+    """Expand a blend of cells, ``{cells: {of, by}, weights, ...}``, to the list with this one source."""
+    if not isinstance(value, dict):
+        return value
+    if "cells" not in value:
+        raise ValueError("a blend is a list of sources, or a mapping with 'cells'")
+    rest = {key: given for key, given in value.items() if key != "weights"}
+    if "weights" in value and isinstance(rest["cells"], dict):
+        rest["cells"] = {**rest["cells"], "weights": value["weights"]}
+    return [rest]
 
 
 class EpisodesModel(Strict):

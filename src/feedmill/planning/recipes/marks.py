@@ -61,6 +61,8 @@ class Marks:
                 found = next(((key, value) for key, value in node.value if key.value == str(step)), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 found = (node.value[step], node.value[step])
+            if found is None and step == 0:  # the list of one source that a mapping abbreviates
+                continue
             if found is None:
                 break
             line, node = found[0].start_mark.line, found[1]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Order
 from feedmill.planning.dialects import Place
-from feedmill.planning.nodes import Node, shuffled
+from feedmill.planning.nodes import Curriculum, Node, shuffled
+from feedmill.planning.nodes.ranking import ranking_of
 from feedmill.planning.permutation import derive
 from feedmill.planning.recipes.read import kind_of
 from feedmill.planning.tree import unique_names
@@ -22,7 +23,7 @@ from feedmill.storage import join_url
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import JoinSide
-    from feedmill.planning.recipes.fields import JoinPart, ShuffleModel
+    from feedmill.planning.recipes.fields import CurriculumModel, JoinPart, ShuffleModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member
 
@@ -95,8 +96,27 @@ def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str, s
     """
     if shuffle is None:
         return node
+    if shuffle.kind != "none" and (inner := _ordered(node)) is not None:
+        raise ConfigError(
+            f"this shuffle would undo the order of a source below it ({inner.describe()})",
+            kind="bad-recipe",
+            fix="Set 'shuffle: none' here, and a 'shuffle' on the other sources.",
+        )
     key = derive(seed, "shuffle", name)
     return shuffled(node, key=key, sources=sources, **shuffle.model_dump())
+
+
+def _ordered(node: Node) -> Node | None:
+    """Return a node with a curriculum among those that a shuffle of this one would rearrange, if there is one."""
+    if isinstance(node, Curriculum):
+        return node
+    return next((inner for child in node.children if (inner := _ordered(child)) is not None), None)
+
+
+def curriculum_of(node: Node, model: CurriculumModel, seed: int, name: str, sources: Sequence[Dataset]) -> Curriculum:
+    """Return the node in the order of a column; the key is derived from the seed and the name, as for a shuffle."""
+    ranking = ranking_of(node, model.by, sources)
+    return Curriculum(node, derive(seed, "curriculum", name), model.by, model.from_, model.window, ranking=ranking)
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
@@ -140,15 +160,16 @@ def _bound(bound: int | str, first: Fraction, end: Fraction) -> Fraction:
 
 def names_of(members: Sequence[Member]) -> list[str]:
     """Return a name for each member: its own, or a unique name made from its path."""
-    given = [member.name for member in members if member.name]
-    made = [_SUFFIX.sub("", _title(member)) for member in members if not member.name]
+    own_names = [member.name or (None if member.cells is None else member.cells.of.name) for member in members]
+    given = [name for name in own_names if name]
+    made = [_SUFFIX.sub("", _title(member)) for member, name in zip(members, own_names, strict=True) if not name]
     names = unique_names([*given, *made])
     own, free = iter(names[: len(given)]), iter(names[len(given) :])
-    return [next(own) if member.name else next(free) for member in members]
+    return [next(own) if name else next(free) for name in own_names]
 
 
 def _title(member: Member) -> str:
-    path = member.path or member.recipe
+    path = member.path or member.recipe or (None if member.cells is None else member.cells.of.path)
     if path:
         return path.rstrip("/").rpartition("/")[2]
     return "join" if member.join is not None else kind_of(member)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Union
 
 from pydantic import (
     AfterValidator,
@@ -28,8 +28,12 @@ from feedmill.planning.mixing.blend import normalize
 from feedmill.planning.recipes.fields import (
     TAGS,
     BalanceModel,
+    By,
     CacheModel,
+    CellColumn,
     Count,
+    CurriculumField,
+    CurriculumModel,
     DecodeField,
     DecodeModel,
     EpisodesModel,
@@ -60,10 +64,14 @@ from feedmill.planning.recipes.fields import (
     TokenizeModel,
     Unit,
     Weight,
+    Weights,
+    Where,
     WhereModel,
     WindowsField,
     WindowsModel,
     all_pairs,
+    cells_short,
+    check_by,
     check_storage,
     homogeneous_short,
     one_of,
@@ -73,7 +81,7 @@ from feedmill.planning.recipes.fields import (
 
 _OF_A_PATH = (
     *("split", "decode", "dataset_config", "split_config", "windows", "tokens", "tokenize", "episodes"),
-    *("lengths", "aux", "subset", "subflavors"),
+    *("lengths", "where", "aux", "subset", "subflavors"),
 )
 
 
@@ -121,7 +129,7 @@ def _check_names(members: list[Member]) -> None:
 def _is_one(mix: Member | RecipeModel) -> bool:
     """Return whether a blend has a single source, whose passes are those of the blend."""
     only = (mix.blend or [])[0] if len(mix.blend or []) == 1 else None
-    return only is not None and only.epochs is None and mix.stages is None
+    return only is not None and only.epochs is None and only.cells is None and mix.stages is None
 
 
 def _check_budget(value: dict[str, int | float]) -> dict[str, int | float]:
@@ -133,7 +141,11 @@ def _check_budget(value: dict[str, int | float]) -> dict[str, int | float]:
 
 
 _List = Annotated[list["Member"], Field(min_length=1)]
-_Blend = Annotated[_List, AfterValidator(_check_blend)]
+_Blend = Annotated[
+    _List,
+    BeforeValidator(cells_short, json_schema_input_type=Union[list["Member"], "CellBlend"]),
+    AfterValidator(_check_blend),
+]
 _Epochized = Annotated[_List, AfterValidator(_check_epochized)]
 _Concat = Annotated[_List, AfterValidator(_check_concat)]
 
@@ -155,6 +167,7 @@ class Member(Strict):
     join: Parts | None = Field(
         default=None, description="prepared datasets matched by key: a list, or a mapping of names to datasets"
     )
+    cells: CellsModel | None = Field(None, description="the documents of a dataset by cell, each a source of the blend")
     joiner: dict[str, str] | None = Field(
         default=None,
         description="builds one sample from a row: {__module__, __class__} or {__module__, __function__}",
@@ -162,7 +175,8 @@ class Member(Strict):
     prepared: str | None = Field(None, description="folder of prepared join rows; default RECIPE.cache")
     stages: Stages | None = Field(None, description="stages of its blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of its blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of its blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     name: str | None = Field(
         default=None, min_length=1, pattern="^[^/]+$", description="name of the source; unique in its list"
@@ -194,9 +208,15 @@ class Member(Strict):
         description='range of its samples: [0, 1000] or ["50%", end]; or several, each applied to the previous result',
     )
     subflavors: dict[str, Any] | None = Field(None, description="data attached to every sample")
+    where: dict[str, Where] | None = Field(
+        None, min_length=1, description="documents to use: column: value, list of values, or {min, max, not}"
+    )
     aux: dict[str, str] | None = Field(None, description="data that its samples refer to, by name: paths or URLs")
     decode: DecodeField | None = Field(None, description="how parts are decoded; overrides the recipe's 'decode'")
     shuffle: ShuffleField | None = Field(None, description="overrides the recipe's 'shuffle'")
+    curriculum: CurriculumField | None = Field(
+        None, description="order by a column, instead of 'shuffle': see docs/order.md"
+    )
     repetitions: Epochs | None = Field(
         default=None, description="in 'blend_epochized': repetitions per epoch, default 1"
     )
@@ -205,10 +225,10 @@ class Member(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
-        one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join")
+        one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join", "cells")
         _check_mix(self)
         if self.path is None:
-            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:9]:
+            for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:10]:
                 if getattr(self, name) is not None:
                     raise ValueError(f"'{name}' needs a dataset ('path'); move it to the entry of the dataset")
         frames = None if self.windows is None else self.windows.frames
@@ -217,6 +237,8 @@ class Member(Strict):
         tokens = [name for name in ("windows", "tokens", "tokenize", "episodes") if getattr(self, name) is not None]
         if self.lengths is not None and tokens:
             raise ValueError(f"'lengths' are for samples of text and media, not for a source with {tokens[0]!r}")
+        if self.where is not None and self.episodes is not None:
+            raise ValueError("frames of episodes are selected by 'where' in 'episodes': move it there")
         if self.join is None and (self.joiner is not None or self.prepared is not None):
             raise ValueError("'joiner' and 'prepared' need a 'join'")
         if self.join is not None:
@@ -225,6 +247,7 @@ class Member(Strict):
                 raise ValueError("the first dataset of a join cannot have 'nonmatch': its samples define the rows")
         if self.blend is not None and self.epochs is not None and not _is_one(self):
             raise ValueError("a blend has no 'epochs': its sources end at different times; use 'max_repeats' on them")
+        _check_order(self)
         return self
 
     @property
@@ -233,6 +256,43 @@ class Member(Strict):
         if self.subset is None:
             return ()
         return self.subset if all_pairs(self.subset) else (self.subset,)  # type: ignore[return-value]
+
+
+def _check_of(member: Member) -> Member:
+    if member.path is None:
+        raise ValueError("cells are those of one dataset: give its 'path'")
+    for name in ("weight", "shuffle", "curriculum", "repetitions", "epochs", "max_repeats"):
+        if getattr(member, name) is not None:
+            raise ValueError(f"{name!r} is for the cells: move it out of 'of', beside 'cells'")
+    return member
+
+
+class CellsModel(Strict):
+    """Documents of a dataset by cell: by the values of columns."""
+
+    of: Annotated[
+        Member, BeforeValidator(short("path"), json_schema_input_type=Member | str), AfterValidator(_check_of)
+    ] = Field(description="the dataset: its path, or a source with a 'path'")
+    by: Annotated[list[By], Field(min_length=1), AfterValidator(check_by)] = Field(
+        description="columns whose values make cells; a numeric one with 'edges' or 'quantiles' by ranges"
+    )
+    weights: Weights | None = Field(
+        None, description="weight of each cell, or a CSV file with them; by default their natural shares"
+    )
+
+
+class CellBlend(Strict):
+    """A blend of cells, as recipes abbreviate it; see `cells_short`."""
+
+    cells: CellsModel = Field(description="the dataset, and the columns whose values make cells")
+    weights: Weights | None = Field(None, description="as in 'cells'")
+    name: str | None = Field(None, min_length=1, pattern="^[^/]+$", description="name before the brackets of each cell")
+    shuffle: ShuffleField | None = Field(None, description="shuffle of each cell; overrides the recipe's 'shuffle'")
+    curriculum: CurriculumField | None = Field(
+        None, description="order of each cell by a column, in place of 'shuffle'"
+    )
+    epochs: Epochs | None = Field(None, description="passes over each cell before it ends, may be fractional (2.5)")
+    max_repeats: Count | None = Field(None, description="maximum number of passes over each cell; more is an error")
 
 
 class RecipeModel(Strict):
@@ -263,7 +323,8 @@ class RecipeModel(Strict):
     concat: _Concat | None = Field(None, description="sources one after another")
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(
-        default="samples", description="what the weights of the blend count: samples, tokens, episodes or hours"
+        default="samples",
+        description="what the weights of the blend count: samples, tokens, loss_tokens, episodes or hours",
     )
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
@@ -354,12 +415,18 @@ class RecipeModel(Strict):
             raise ValueError("'homogeneous' by a field and 'stages' cannot be combined: remove one of them")
         if any(member.path is None and member.join is None for member in self.blend):
             raise ValueError("'homogeneous' by a field needs datasets as sources ('path' or 'join')")
+        if any(member.curriculum is not None for member in self.blend):
+            raise ValueError(
+                "'homogeneous' by a field and 'curriculum' cannot be combined: use homogeneous by 'source'"
+            )
         return self
 
     @model_validator(mode="after")
     def _order_fits(self) -> RecipeModel:
         if self.order is None:
             return self
+        if any(member.cells is not None for member in self.blend or ()):
+            raise ValueError("'order' and a blend of 'cells' cannot be combined")
         if self.seed is None:
             raise ValueError("'order' needs the 'seed' of the run that it continues")
         if self.order.kind != "megatron" and (self.order.kind != "modalities") != (self.blend is not None):
@@ -370,9 +437,13 @@ class RecipeModel(Strict):
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])
-        own = [member for member in members if (member.shuffle or member.epochs or member.max_repeats)]
+        names = ("shuffle", "curriculum", "epochs", "max_repeats")
+        own = [name for member in members for name in names if getattr(member, name)]
         if own or "shuffle" in self.model_fields_set:
-            raise ValueError("'order' replaces 'shuffle', and 'epochs' and 'max_repeats' of sources: remove them")
+            raise ValueError(
+                f"'order' replaces 'shuffle', and 'curriculum', 'epochs' and 'max_repeats' of sources: remove"
+                f" {own[0] if own else 'shuffle'!r}"
+            )
         if self.order.kind == "megatron":
             self._megatron_fits(members)
         return self
@@ -380,10 +451,10 @@ class RecipeModel(Strict):
     def _megatron_fits(self, members: list[Member]) -> None:
         if self.concat is not None:
             raise ValueError("the order 'megatron' needs a 'source' or a 'blend'")
-        if any(member.path is None or member.windows or member.subset for member in members):
+        if any(member.path is None or member.windows or member.subset or member.where for member in members):
             raise ValueError(
-                "the sources of the order 'megatron' are token files ('path'), without 'windows' and 'subset': they are"
-                " cut by the order's 'seq_len' and 'split'"
+                "the sources of the order 'megatron' are token files ('path'), without 'windows', 'subset' and 'where':"
+                " they are cut by the order's 'seq_len' and 'split'"
             )
         if self.epochs is not None:
             raise ValueError("the order 'megatron' has no 'epochs': give the 'samples' of the run, or neither")
@@ -391,11 +462,24 @@ class RecipeModel(Strict):
             raise ValueError("weights of the order 'megatron' need the 'samples' of the run")
 
 
+def _check_order(member: Member) -> None:
+    """Raise `ValueError` for an order of a source that has no samples in stored order, or has two orders."""
+    if member.curriculum is None:
+        return
+    if member.path is None and member.join is None and member.concat is None and member.cells is None:
+        raise ValueError(
+            "'curriculum' needs a dataset ('path', 'join', 'cells') or a 'concat': move it to the datasets"
+        )
+    if member.shuffle is not None:
+        raise ValueError("'curriculum' replaces 'shuffle': remove one of them; its 'window' says how much is shuffled")
+
+
 def _lengths_named(mix: Member | RecipeModel) -> Iterator[str]:
     """Yield the names of the lengths of all sources below."""
     if isinstance(mix, Member) and mix.lengths is not None:
         yield mix.lengths
     inner = [mix.source] if isinstance(mix, RecipeModel) and mix.source is not None else []
+    inner += [mix.cells.of] if isinstance(mix, Member) and mix.cells is not None else []
     for member in (*inner, *(mix.blend or ()), *(mix.blend_epochized or ()), *(mix.concat or ())):
         yield from _lengths_named(member)
 
@@ -408,6 +492,8 @@ def _check_mix(mix: Member | RecipeModel) -> None:
         return
     if any(member.weight is not None for member in mix.blend):
         raise ValueError("give each source a 'weight', or the blend 'stages' with weights, not both")
+    if any(member.cells is not None and member.cells.weights is not None for member in mix.blend):
+        raise ValueError("give the cells 'weights', or the blend 'stages' with weights, not both")
     for number, stage in enumerate(mix.stages):
         given = [name for name in ("samples", "tokens", "steps") if getattr(stage, name) is not None]
         if len(given) > 1:
@@ -421,6 +507,7 @@ def _check_mix(mix: Member | RecipeModel) -> None:
 
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
+    "curriculum": CurriculumModel,
     "order": OrderModel,
     "pack": PackModel,
     "stages": StageModel,
@@ -434,6 +521,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "fim": FimModel,
     "cache": CacheModel,
     "episodes": EpisodesModel,
+    "cells": CellsModel,
+    "by": CellColumn,
 }
 """Models of the mappings that are not sources, by key."""
 
@@ -444,7 +533,7 @@ _FOR_RECIPES = {
     **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
     **dict.fromkeys(("packing", "sequence_length", "seq_length", "seq_len", "max_seq_length"), "pack"),
     **dict.fromkeys(("batch_size", "micro_batch_size"), "batch"),
-    **dict.fromkeys(("curriculum", "schedule", "phases", "data_stages"), "stages"),
+    **dict.fromkeys(("schedule", "phases", "data_stages"), "stages"),
     **dict.fromkeys(("concatenate", "interleave"), "concat"),
     "random_seed": "seed",
 }
@@ -454,6 +543,7 @@ _FOR_SOURCES = {
     ),
     **dict.fromkeys(("file", "files", "url", "data_files", "data_path", "dataset", "dataset_path", "folder"), "path"),
     **dict.fromkeys(("repeat", "repeats", "times"), "epochs"),
+    **dict.fromkeys(("sort", "sort_by", "order_by", "difficulty"), "curriculum"),
     **dict.fromkeys(("limit", "max_samples", "num_samples", "range", "slice"), "subset"),
     **dict.fromkeys(("datasets", "sources"), "blend"),
 }
@@ -506,13 +596,13 @@ def _keys_at(place: tuple[int | str, ...]) -> list[str]:
         for key, model in (("poses", PoseModel), ("relative", RelativeModel), ("language", LanguageModel)):
             if key in place:
                 return list(model.model_fields)
-        if "where" in place:
-            return [field.alias or name for name, field in WhereModel.model_fields.items()]
+    if place[-2:-1] == ("where",):
+        return [field.alias or name for name, field in WhereModel.model_fields.items()]
     if place[0] == "lengths":  # by name
         return list(LengthsModel.model_fields)
     if place[0] == "storage":  # by URL
         return list(StorageModel.model_fields)
-    return list(_MODELS.get(_owner(place), Member).model_fields)
+    return [field.alias or name for name, field in _MODELS.get(_owner(place), Member).model_fields.items()]
 
 
 def _is_member(place: tuple[int | str, ...]) -> bool:

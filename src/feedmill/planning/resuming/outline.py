@@ -337,7 +337,7 @@ def _class_of(tag: str) -> type[Node]:
 
 
 def _grown(node: Node, sources: Sequence[Dataset | None]) -> Node:
-    """Return a tree over data that grew; parts of the tree whose data did not grow stay the same objects.
+    """Return a tree over data that grew; parts whose data did not grow stay the same objects, unless they need it.
 
     Args:
         node: the tree.
@@ -347,6 +347,7 @@ def _grown(node: Node, sources: Sequence[Dataset | None]) -> Node:
         ConfigError: the tree cannot be built over them.
     """
     children = [_grown(child, sources) for child in node.below]
-    if not isinstance(node, Leaf) and all(a is b for a, b in zip(children, node.below, strict=True)):
+    same = all(a is b for a, b in zip(children, node.below, strict=True))
+    if not isinstance(node, Leaf) and same and node.bound:
         return node
     return node.over(children, sources)

@@ -55,12 +55,11 @@ def prove(plan: Ordered, old: Outline, grown: Mapping[str, str], position: int, 
         number, other = data.get(name, (-1, ""))
         if digest == other or name in grown:
             leaves[leaf] = number
-    node = old.node
-    if grown:
-        try:
-            node = old.over(plan, grown).node
-        except ConfigError as error:
-            raise _refused(position, f"the old recipe has no order over the grown data ({error})", changes) from None
+    try:
+        node = old.over(plan, grown).node
+    except ConfigError as error:
+        over = "the grown data" if grown else "the data"
+        raise _refused(position, f"the old recipe has no order over {over} ({error})", changes) from None
     if node.length is not None and node.length < total:
         raise _refused(position, f"the plan of the state ends after {node.length:,} {what}s", changes)
     found = first_difference(node, root, leaves, total)

@@ -816,6 +816,10 @@ class EpisodeSamples(DatasetView):
         costs = self._inner.costs(by)
         return costs if costs is None or self._numbers is None else costs[self._numbers]
 
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
+        values = self._inner.values(by, texts=texts)
+        return values if values is None or self._numbers is None else values[self._numbers]
+
 
 class _Gathered:
     """Collects vectors until they are enough to be added at once: adding sorts what a summary has."""

@@ -55,6 +55,8 @@ _SHAREGPT = {
 }
 _TURN = ("from", "value", *KEYS, *UNSUPPORTED)
 """Keys of a turn of ShareGPT that are read."""
+_ASKED, _ANSWERED = ("prompt", "instruction", "question", "query"), ("completion", "response", "output", "answer")
+"""Columns of questions and answers in other datasets, those of the form ``prompt`` first."""
 Messages = list[dict[str, Any]]
 
 
@@ -93,7 +95,25 @@ def form_of(row: Mapping[str, Any]) -> str:
             first = turns[0] if turns else {}
             return "sharegpt" if isinstance(first, dict) and "from" in first else "messages"
     names = ", ".join(map(repr, list(row)[:12])) or "none"
-    raise BadDocument(f"it is not a conversation: it has no messages, conversations, prompt or chosen (only {names})")
+    advice = renaming(row)
+    raise BadDocument(
+        "it is not a conversation: it has no messages, no conversations, no prompt with completion and no chosen with"
+        f" rejected (only {names}){f'; {advice}' if advice else ''}"
+    )
+
+
+def renaming(columns: Collection[str]) -> str:
+    """Return how to name columns with questions and answers, so that rows are conversations; empty if there are none.
+
+    >>> renaming(["id", "instruction", "output"])
+    "rename 'instruction' to 'prompt' and 'output' to 'completion'"
+    """
+    asked = next((name for name in _ASKED if name in columns), None)
+    answered = next((name for name in _ANSWERED if name in columns), None)
+    if asked is None or answered is None:
+        return ""
+    pairs = ((asked, "prompt"), (answered, "completion"))
+    return f"rename {' and '.join(f'{old!r} to {new!r}' for old, new in pairs if old != new)}"
 
 
 def conversation_of(row: Any, form: str, side: str = "") -> Conversation:

@@ -1,0 +1,1 @@
+"""The verbs on mixtures, one per file."""
