@@ -56,6 +56,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("docs", 2000), ("code", 8000)):
         (root / f"{name}.jsonl").write_bytes(questions(count))
     shutil.copytree(ROOT / "tests" / "golden" / "nanosets" / "tok1k", root / "tokenizer")
+    shutil.copytree(GOLDEN / "models/static", root / "models/topics")
     texts = [json.dumps({"text": f"Document {i}. " + "It has a few words more. " * (i % 9)}) for i in range(300)]
     (root / "docs_text.jsonl").write_text("\n".join(texts))
     (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')
@@ -207,6 +208,7 @@ DESCRIBED_IN = {
     ("documents", "extract"): "extract.md",
     ("tag",): "tagging.md",
     ("documents", "stat"): "stat.md",
+    ("documents", "embed"): "neardedupe.md",
     ("dedupe",): "dedupe.md neardedupe.md",
     ("filter",): "filter.md",
     ("tokenize",): "tokenize.md",

@@ -13,6 +13,7 @@ HOMES = {
     "ConvertReport": "converting.engine",
     "DecontaminateReport": "curation.decontaminate.job",
     "DedupeReport": "curation.dedupe.job",
+    "EmbedReport": "curation.embed",
     "ExtractReport": "curation.extract.extract",
     "ForgetReport": "tracing.forget",
     "ImportReport": "importing.report",
@@ -47,6 +48,7 @@ __all__ = [
     "ConvertReport",
     "DecontaminateReport",
     "DedupeReport",
+    "EmbedReport",
     "ExtractReport",
     "ForgetReport",
     "ImportReport",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     from feedmill.converting.info import InfoReport
     from feedmill.curation.decontaminate.job import DecontaminateReport
     from feedmill.curation.dedupe.job import DedupeReport
+    from feedmill.curation.embed import EmbedReport
     from feedmill.curation.extract.extract import ExtractReport
     from feedmill.curation.mix.report import MixReport
     from feedmill.curation.near.options import NearReport

@@ -28,6 +28,7 @@ from feedmill.planning.nodes import (
     Concat,
     Curriculum,
     EpochizedBlend,
+    Groups,
     Leaf,
     Located,
     Node,
@@ -79,6 +80,14 @@ def curriculum(child: Node, key: int = 3, by: str = "score", **options: Any) -> 
     return Curriculum(child, key, by, ranking=ranking, **options)
 
 
+def grouped(child: Node, order: Sequence[Any] = ("global",), size: int | None = None, **options: Any) -> Groups:
+    """Groups of numbered data, by its column without a size."""
+    data = {leaf.number: Growing(f"n{leaf.number}", leaf.length) for leaf in leaves_of(child)}
+    sources = [data.get(number) for number in range(max(data) + 1)]
+    by = options.get("by", None if size else "group")
+    return Groups.made(child, 3, order, size, by, options.get("within", "stored"), sources)
+
+
 CASES: dict[str, Callable[[], Node]] = {
     "leaf": lambda: Leaf(0, 37),
     "subset": lambda: Subset(Leaf(0, 100), 20, 71),
@@ -102,6 +111,27 @@ CASES: dict[str, Callable[[], Node]] = {
     "curriculum, one window": lambda: curriculum(Leaf(0, 50), window=50),
     "curriculum of different values": lambda: curriculum(Subset(Leaf(0, 50), 3, 16), window=4),
     "curriculum of a concatenation": lambda: curriculum(Concat([Subset(Leaf(0, 30), 5, 21), Leaf(1, 20)]), window=5),
+    "groups": lambda: grouped(Leaf(0, 103)),
+    "groups in stored order": lambda: Repeat(grouped(Leaf(0, 53), ["none"]), 2.5),
+    "groups, shuffled within": lambda: Repeat(grouped(Subset(Leaf(0, 53), 10, 50), within="shuffled")),
+    "groups in blocks": lambda: Repeat(grouped(Leaf(0, 103), ["block", 12, 3], within="shuffled"), 3),
+    "groups of a size": lambda: grouped(Leaf(0, 104), size=4),
+    "groups of a size in blocks": lambda: Repeat(grouped(Leaf(0, 104), ["block", 12, 3], 8, within="shuffled"), 3),
+    "groups of one": lambda: grouped(Leaf(0, 13), size=1),
+    "one group": lambda: Repeat(grouped(Leaf(0, 13), size=13, within="shuffled")),
+    "groups in a curriculum": lambda: Repeat(grouped(Leaf(0, 103), ["curriculum", "score", "hard", 9])),
+    "groups of a size in a curriculum": lambda: grouped(Leaf(0, 104), ["curriculum", "score", "easy", 16], 4),
+    "blend of groups": lambda: Repeat(
+        Blend(
+            [Repeat(grouped(Leaf(0, 24), size=4)), Repeat(shuffled(Leaf(1, 10))), Repeat(grouped(Leaf(2, 30), size=6))],
+            [2, 1, 1],
+            run_length=12,
+            length=120,
+        ),
+        3,
+    ),
+    "skip of groups": lambda: Skip(grouped(Leaf(0, 40), size=4), [(4, 12), (32, 36)]),
+    "concat of groups": lambda: Repeat(Concat([grouped(Leaf(0, 24), size=4), grouped(Leaf(1, 30)), Leaf(2, 9)]), 2),
     "repeat twice": lambda: Repeat(Shuffle(Leaf(0, 30), 3), 2),
     "repeat for ever": lambda: Repeat(Shuffle(Leaf(0, 30), 3)),
     "repeat to a length": lambda: Repeat(Shuffle(Leaf(0, 30), 3), length=77),
@@ -198,6 +228,7 @@ OVER: dict[type[Node], Make] = {
     BlockShuffle: lambda given, _: BlockShuffle(given[0], 3, 4, 2),
     ShardShuffle: lambda given, data: ShardShuffle(joined := Concat(given), 3, shard_sizes(joined, data), 2),
     Curriculum: lambda given, data: curriculum(Leaf(0, 1), window=4).over([given[0]], data),
+    Groups: lambda given, data: Groups.made(given[0], 3, ["block", 4, 2], None, "group", "shuffled", data),
     Repeat: lambda given, _: Repeat(Shuffle(given[0], 3), "5/2"),
     Skip: lambda given, _: Skip(Shuffle(given[0], 3), [(2, 4), (7, 8)]),
     Concat: lambda given, _: Concat([shuffled(leaf) for leaf in given]),
@@ -220,6 +251,9 @@ OVER: dict[type[Node], Make] = {
 """Each class of nodes, over leaves of the datasets. A class that is missing here fails a test below."""
 
 BY_LENGTH: dict[type[Node], Make] = {
+    Groups: lambda given, data: Groups.made(
+        given[0], 3, ["curriculum", "score", "hard", 6], None, "group", "stored", data
+    ),
     Nanoset: lambda given, _: Nanoset(given),
     BlendedDataset: lambda given, _: BlendedDataset(given),
 }
@@ -261,6 +295,10 @@ def test_every_class_of_nodes_is_tested_and_has_a_tag_of_its_own() -> None:
 
 KINDS = [*OVER.items(), *BY_LENGTH.items()]
 IDS = [node.__name__ for node in OVER] + [f"{node.__name__} by length" for node in BY_LENGTH]
+
+MIXED = [(kind, make) for kind, make in KINDS if kind is not Groups]
+"""Nodes that a blend can draw samples from one at a time; a blend of groups is tested by `recipes.test_groups`."""
+MIXED_IDS = [name for name in IDS if not name.startswith("Groups")]
 
 
 def made(make: Make, sizes: Sequence[int]) -> tuple[Node, list[Growing]]:
@@ -335,7 +373,7 @@ def test_an_outline_keeps_random_trees(data: st.DataObject) -> None:
     check_outline(node, [Growing(f"n{number}", sizes[number]) for number in range(len(sizes))])
 
 
-@pytest.mark.parametrize(("kind", "make"), KINDS, ids=IDS)
+@pytest.mark.parametrize(("kind", "make"), MIXED, ids=MIXED_IDS)
 def test_a_run_with_each_node_resumes_with_a_changed_mixture(
     kind: type[Node], make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +390,7 @@ def test_a_run_with_each_node_resumes_with_a_changed_mixture(
         resumed(mixed(make, SAMPLES, [(50, [2, 1]), (None, [1, 5])]), state, allow_change=True)
 
 
-@pytest.mark.parametrize(("kind", "make"), KINDS, ids=IDS)
+@pytest.mark.parametrize(("kind", "make"), MIXED, ids=MIXED_IDS)
 def test_a_run_with_each_node_resumes_with_data_that_grew(kind: type[Node], make: Make) -> None:
     stages = [(None, [2, 1])]
     old = mixed(make, SAMPLES, stages)

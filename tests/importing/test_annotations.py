@@ -358,7 +358,7 @@ def test_a_folder_of_voc(tmp_path: Path) -> None:
             "ImageSets/Main/train.txt": "0\n1\n",
             "ImageSets/Main/val.txt": "3 -1\n",
             "ImageSets/Main/cat_train.txt": "0 1\n1 -1\n",
-            "SegmentationObject/0.png": picture(5),
+            "SegmentationObject/0.png": picture(5, size=(8, 8)),
         },
     )
     report = run(root, tmp_path / "out")
@@ -366,7 +366,7 @@ def test_a_folder_of_voc(tmp_path: Path) -> None:
     found = reasons(report)
     assert found.pop("document beside image files") == 1  # cat_train.txt
     assert found == {
-        "masks as pictures, of which only the boxes are imported": 1,
+        "a picture of masks of another size than its image": 1,
         "XML that is not valid": 1,
         "XML with entities, which is not read": 1,
         "annotations without an image": 1,
@@ -377,6 +377,57 @@ def test_a_folder_of_voc(tmp_path: Path) -> None:
     assert sample.boxes.tolist() == [[0, 0, 40, 30], [4, 5, 5, 6]] and sample.label_names == ["dog", "cat"]
     assert sample.labels.tolist() == [1, 0] and sample.attributes == [{"difficult": 1}] * 2 and sample.ids is None
     assert fm.open(tmp_path / "out", split="train")["JPEGImages/1"].boxes.tolist() == [[1, 2, 10, 20]]
+
+
+def masks(*things: tuple[int, int, int, int, int], colors: bool = False) -> bytes:
+    """Return a picture of masks as VOC has it: numbers with a palette, 0 for none and 255 for borders."""
+    numbers = np.zeros((HEIGHT, WIDTH), np.uint8)
+    for number, left, top, right, bottom in things:
+        numbers[top:bottom, left:right] = number
+    file = io.BytesIO()
+    made = Image.fromarray(numbers, "P")
+    made.putpalette(
+        [(37 * n + 11 * c) % 256 if 0 < n < 255 else 0 for n in range(255) for c in range(3)] + [224, 224, 192]
+    )
+    (made.convert("RGB") if colors else made).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("colors", [False, True])
+def test_masks_of_voc(colors: bool, tmp_path: Path) -> None:
+    """Object 2 has no mask, mask 3 begins with the border around it, and mask 7 is of no object."""
+    things = ((1, 0, 0, 10, 10), (255, 19, 9, 31, 21), (3, 20, 10, 30, 20), (7, 35, 25, 40, 30))
+    boxes = (("dog", 1, 1, 10, 10), ("cat", 12, 1, 16, 8), ("dog", 21, 11, 30, 20))
+    files = {f"JPEGImages/{n}.jpg": picture(n) for n in range(3)} | {
+        "Annotations/0.xml": voc("0.jpg", *boxes),
+        "Annotations/1.xml": voc("1.jpg", ("cat", 2, 3, 10, 20)),
+        "Annotations/2.xml": voc("2.jpg", ("cat", 2, 3, 10, 20)),
+        "SegmentationObject/0.png": masks(*things, colors=colors),
+        "SegmentationClass/0.png": masks(*things),
+        "SegmentationObject/2.png": b"no picture",
+        "SegmentationObject/5.png": masks(*things),
+    }
+    report = run(put(tmp_path / "VOC2012", files), tmp_path / "out")
+    assert reasons(report) == {
+        "pictures of the masks of classes, not of objects": 1,
+        "masks of an image without annotations": 1,
+        "a picture of masks that cannot be read": 1,
+        "a mask that fills the box of no object": 1,
+    }
+    assert "annotations of Pascal VOC: 5 boxes of 2 categories, 2 masks" in report.recognized
+    sample = fm.open(tmp_path / "out")["JPEGImages/0"]
+    expected = np.zeros((3, HEIGHT, WIDTH), bool)
+    expected[0, :10, :10] = expected[2, 10:20, 20:30] = True
+    assert (sample.masks.bitmaps() == expected).all() and sample.masks.segments[1] is None
+
+
+def test_masks_of_voc_in_another_order(tmp_path: Path) -> None:
+    boxes = (("dog", 1, 1, 10, 10), ("cat", 21, 11, 30, 20))
+    files = {"JPEGImages/0.jpg": picture(), "Annotations/0.xml": voc("0.jpg", *boxes)}
+    files["SegmentationObject/0.png"] = masks((2, 0, 0, 10, 10), (1, 20, 10, 30, 20))
+    run(put(tmp_path / "VOC", files), tmp_path / "out")
+    sample = fm.open(tmp_path / "out")[0]
+    assert sample.masks[0][:10, :10].all() and sample.masks[1][10:20, 20:30].all() and sample.masks[0].sum() == 100
 
 
 def test_voc_that_begins_at_0(tmp_path: Path) -> None:

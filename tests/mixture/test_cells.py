@@ -81,6 +81,7 @@ def test_attributes_of_raw_documents_are_found_through_every_step(chain: Path, n
     for cell in report.sidecars[0].cells:
         of = [number for number, label in enumerate(expected) if label == cell.name]
         assert (cell.documents, cell.tokens) == (len(of), int(lengths[of].sum()))
+    assert [cell.loss_tokens for cell in table(report).cells] == [cell.tokens for cell in table(report).cells]
     assert not table(report).verify()
 
 
@@ -251,7 +252,7 @@ def test_names_of_several_places_are_an_error_that_lists_them(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"2 places: attributes/q:q__a__y, attributes/q:q__b__y"):
         cells(path, by=["q__y"], **QUIET)
     with pytest.raises(
-        ConfigError, match=r"no column 'sorce'.*Found are index: tokens, bytes; fields: .*attributes/q:"
+        ConfigError, match=r"no column 'sorce'.*Found are index: tokens, loss_tokens, bytes; fields: .*attributes/q:"
     ):
         cells(path, by=["sorce"], **QUIET)
 

@@ -5,9 +5,8 @@
 - `output.py`: tables, texts and JSON. `guesses.py`: what was meant by an unknown option. `dialogue.py`: questions of an
   interactive ``prepare``. `precommit.py`: checks of recipes before a commit.
 - A verb is a module of its name: `add_parts.py`, `append.py`, `bench.py`, `cache.py`, `cells.py`, `check.py`,
-  `convert.py`,
-  `decode.py`, `decontaminate.py`, `dedupe.py`, `delete.py`, `demo.py`, `extract.py`, `filter.py`, `forget.py`,
-  `import_.py`, `index.py`, `lengths.py`, `merge.py`, `mount.py`, `numbers.py`, `plan.py`, `prepare.py`,
-  `prepare_media.py`, `propose.py`, `repair.py`, `reshard.py`, `run.py`, `serve.py`, `show.py`, `shuffle.py`,
-  `split.py`, `stat.py`, `tag.py`, `tokenize.py`, `trace.py`.
+  `convert.py`, `decode.py`, `decontaminate.py`, `dedupe.py`, `delete.py`, `demo.py`, `embed.py`, `extract.py`,
+  `filter.py`, `forget.py`, `import_.py`, `index.py`, `lengths.py`, `merge.py`, `mount.py`, `numbers.py`, `plan.py`,
+  `prepare.py`, `prepare_media.py`, `propose.py`, `repair.py`, `reshard.py`, `run.py`, `serve.py`, `show.py`,
+  `shuffle.py`, `split.py`, `stat.py`, `tag.py`, `tokenize.py`, `trace.py`.
 """

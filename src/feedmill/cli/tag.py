@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, emit_report, facts, human_size
+from feedmill.cli.output import counted, emit, emit_report, facts, human_size
 from feedmill.curation.options import Tag
 from feedmill.jobs.options import Flag, call
 
@@ -44,7 +44,7 @@ def show(report: TagReport) -> None:
             ("documents", f"{report.rows:,}"),
             ("size", human_size(report.bytes)),
             ("attributes", ", ".join(report.outputs)),
-            *((name, _of_model(counts)) for name, counts in report.models.items()),
+            *((name, of_model(counts)) for name, counts in report.models.items()),
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
@@ -56,12 +56,12 @@ def show(report: TagReport) -> None:
         typer.echo(f"error: {error}", err=True)
 
 
-def _of_model(counts: dict[str, int]) -> str:
+def of_model(counts: dict[str, int]) -> str:
     """Return what a model read, as text."""
     padding = 100 * counts["padding"] / max(1, counts["padding"] + counts["tokens"])
     parts = [f"{counts['tokens']:,} tokens", f"{padding:.2g} % padding"]
-    parts += [f"{counts['cut']:,} documents cut to its window"] * (counts["cut"] > 0)
-    parts += [f"{counts['empty']:,} without tokens, not scored"] * (counts["empty"] > 0)
+    parts += [f"{counted(counts['cut'], 'document')} cut to its window"] * (counts["cut"] > 0)
+    parts += [f"{counted(counts['empty'], 'document')} without tokens"] * (counts["empty"] > 0)
     return ", ".join(parts)
 
 

@@ -173,7 +173,7 @@ FRONT: dict[str, dict[str, Verb]] = {
 
 GROUPS: dict[str, Group] = {
     "documents": Group(
-        "Extract, decontaminate, count or forget documents.",
+        "Extract, decontaminate, embed, count or forget documents.",
         {
             **_verb(
                 "extract",
@@ -190,6 +190,14 @@ GROUPS: dict[str, Group] = {
                 "decontaminate.md",
                 "against name threshold fields dry-run workers",
                 "serve {documents}",
+            ),
+            **_verb(
+                "embed",
+                "Make a vector of each document with a local model.",
+                "documents embed web/documents --model models/minilm",
+                "neardedupe.md",
+                "model name output to overwrite dry-run",
+                "dedupe {documents} --near --by embeddings --embeddings {name}",
             ),
             **_verb(
                 "stat",
@@ -368,6 +376,7 @@ MEANT = {
     "import": ("add", "ingest", "load", "download", "init", "create", "new", "make"),
     "tokenize": ("pack", "encode", "tok"),
     "tag": ("score", "annotate", "classify"),
+    "documents embed": ("embeddings", "vectors"),
     "filter": ("select", "clean"),
     "plan": ("recipe",),
     "trace": ("where", "find", "explain", "why"),

@@ -46,10 +46,14 @@ UNSET: Any = None
 Keep = Literal["first", "longest"]
 FIRST: Keep = "first"
 LONGEST: Keep = "longest"
-Shingled = Literal["words", "characters"]
+Shingled = Literal["words", "characters", "embeddings"]
+EMBEDDINGS: Shingled = "embeddings"
 Removal = Literal["covered", "connected"]
 COVERED: Removal = "covered"
 CONNECTED: Removal = "connected"
+Vectors = Literal["npy", "parquet"]
+NPY: Vectors = "npy"
+PARQUET: Vectors = "parquet"
 MOST = 1 << 31
 """Lengths and numbers of words must be below this."""
 LONGEST_SUBSTRING = 1 << 20
@@ -156,6 +160,33 @@ class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
     overwrite: Annotated[bool, Flag("Process up-to-date files, too.")] = False
     on_error: Annotated[OnError, Opt(METAVAR, "Stop at an invalid file, or finish the others first.")] = RAISE
     exact: Annotated[bool, PythonOnly("Reproduce Dolma's known defects, see docs/migration/dolma.md.")] = False
+
+
+class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
+    """Make a vector of each document with a local model, in files beside the documents, row by row.
+
+    Run it again after a kill or after adding files: vectors that are up to date are kept.
+    """
+
+    documents: Documents
+    _: KW_ONLY
+    model: Annotated[
+        str,
+        Opt("PATH", "Folder or file of the model, as in `tag -t model:PATH`; with settings: PATH,tokens=256.", "-m"),
+    ]
+    name: Annotated[str | None, Opt("NAME", "Name of the embeddings; default: that of the model.")] = None
+    output: Annotated[
+        Path | None, Opt("DIR", "Folder to write into; default: embeddings/NAME beside documents/.", "--output -o")
+    ] = None
+    to: Annotated[Vectors, Opt("npy|parquet", "Form of the files.")] = NPY
+    overwrite: Annotated[bool, Flag("Process up-to-date files, too.")] = False
+    documents_folder: DocumentsFolder = "documents"
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            _check_name(self.name)
+        if self.to not in get_args(Vectors):
+            raise _bad(f"unknown form of vectors --to {self.to}", "Use npy or parquet.")
 
 
 def _unescaped(text: str) -> str:
@@ -314,12 +345,19 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         float | Sequence[float],
         Opt(
             "T",
-            "Jaccard similarity from which documents are duplicates; default: 0.8. T,T,... writes a set for each.",
+            "Similarity from which documents are duplicates; default: 0.8 (Jaccard), of embeddings 0.95 (cosine)."
+            " T,T,... writes a set for each.",
             text=str,
             parse=_thresholds,
         ),
-    ] = 0.8
-    by: Annotated[Shingled, Opt("words|characters", "What a shingle is made of.")] = "words"
+    ] = UNSET
+    by: Annotated[Shingled, Opt("UNIT", "Compare shingles of words or characters, or embeddings.")] = "words"
+    embeddings: Annotated[
+        str | None, Opt("NAME|DIR", "Embeddings that `documents embed` wrote: their name, or a folder with a slash.")
+    ] = None
+    clusters: Annotated[
+        int, Opt("K", "Clusters in which embeddings are compared; default: the root of the number of documents.", min=0)
+    ] = 0
     ngram: Annotated[int, Opt("N", "Words or characters per shingle.")] = 5
     keep: Annotated[Keep, Opt("first|longest", "Which document of a cluster to keep.")] = FIRST
     removal: Annotated[
@@ -340,13 +378,16 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        if self.threshold is UNSET:
+            vars(self)["threshold"] = 0.95 if self.by == EMBEDDINGS else 0.8
+        self._check_embeddings()
         for threshold in self.thresholds:
             if not 0 < threshold <= 1:
                 raise _bad(f"the threshold must be above 0 and up to 1, not {threshold}", "Change the threshold.")
         if not 1 <= self.ngram <= 1000:
             raise _bad(f"a shingle must have 1 to 1000 {self.by}, not {self.ngram}", "Use 1 to 1000.")
-        if self.by not in ("words", "characters"):
-            raise _bad(f"unknown unit --by {self.by}", "Use words or characters.")
+        if self.by not in get_args(Shingled):
+            raise _bad(f"unknown unit --by {self.by}", "Use words, characters or embeddings.")
         if (self.bands == 0) != (self.rows == 0) or self.bands < 0 or self.rows < 0:
             raise _bad(f"{self.bands} bands of {self.rows} rows are invalid", "Set both or neither, each to 1 or more.")
         if self.bands * self.rows > 1 << 14:
@@ -355,6 +396,25 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             raise _bad(f"unknown document to keep of a cluster: {self.keep!r}", "Use 'first' or 'longest'.")
         if self.removal not in (COVERED, CONNECTED):
             raise _bad(f"unknown rule of removal: {self.removal!r}", "Use 'covered' or 'connected'.")
+
+    def _check_embeddings(self) -> None:
+        """Raise `ConfigError` for options that have no effect on what is compared."""
+        if self.by != EMBEDDINGS:
+            if self.embeddings is not None or self.clusters:
+                name = "embeddings" if self.embeddings is not None else "clusters"
+                raise _bad(f"--{name} requires --by embeddings", "Add it, or remove the option.")
+            return
+        if self.embeddings is None:
+            raise _bad(
+                "--by embeddings requires --embeddings", "Make them with 'documents embed', and give their name."
+            )
+        if self.clusters < 0:
+            raise _bad(f"{self.clusters} clusters are invalid", "Use 1 or more, or 0 for the default.")
+        shingles = {"ngram": 5, "keep_case": False, "keep_punctuation": False, "bands": 0, "rows": 0}
+        for name, default in {**shingles, "signatures": None, "removal": COVERED}.items():
+            if getattr(self, name) != default:
+                option = name.replace("_", "-")
+                raise _bad(f"--{option} cannot be combined with --by embeddings", "Remove one of them.")
 
     @property
     def thresholds(self) -> Sequence[float]:
@@ -387,7 +447,7 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             return [one]
         if len(set(every)) < len(every):
             raise _bad("a threshold is given twice", "Give different ones.")
-        bands, rows = self.shape
+        bands, rows = (0, 0) if self.by == EMBEDDINGS else self.shape
         names = [f"{self.name}_{threshold:g}".replace(".", "_") for threshold in every]
         return [
             replace(one, name=name, threshold=threshold, bands=bands, rows=rows)
@@ -399,6 +459,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         facts = self.deciding("documents", "signatures")
         if facts["by"] == "words":
             del facts["by"]
+        if self.by != EMBEDDINGS:
+            del facts["embeddings"], facts["clusters"]
         facts["lower"], facts["punctuation"] = not facts.pop("keep_case"), not facts.pop("keep_punctuation")
         return facts
 
@@ -418,11 +480,11 @@ class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods a
 
     documents: Documents
     by: Annotated[
-        Literal["documents", "paragraphs", "ngrams", "substrings", "words", "characters"],
+        Literal["documents", "paragraphs", "ngrams", "substrings", "words", "characters", "embeddings"],
         Opt(
             "UNIT",
             "Compare documents (default), paragraphs, ngrams or substrings; with --near, shingles of words (default) or"
-            " characters.",
+            " characters, or embeddings.",
         ),
     ] = UNSET  # type: ignore[assignment]  # this and others have the values of both
     _: KW_ONLY
@@ -437,8 +499,8 @@ class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods a
         float | Sequence[float],
         Opt(
             "T",
-            "Share of duplicate n-grams from which to mark; default: 0.5. With --near: Jaccard similarity from which"
-            " documents are duplicates; default: 0.8. T,T,... writes a set for each.",
+            "Share of duplicate n-grams from which to mark; default: 0.5. With --near: similarity from which documents"
+            " are duplicates; default: 0.8 (Jaccard), of embeddings 0.95 (cosine). T,T,... writes a set for each.",
             text=str,
             parse=_thresholds,
         ),
@@ -462,7 +524,8 @@ class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods a
                 raise _bad(f"--{option} {how} --near", "Remove one of them." if self.near else "Add --near.")
         if self.by is not None and self.by not in get_args(Shingled if self.near else By):
             if self.near:
-                raise _bad(f"--near --by {self.by}: a shingle has words or characters", "Use words or characters.")
+                fix = "Use words, characters or embeddings."
+                raise _bad(f"--near --by {self.by}: a shingle has words or characters", fix)
             if self.by in get_args(Shingled):
                 raise _bad(f"--by {self.by} requires --near", "Add --near.")
         if not self.near and isinstance(self.threshold, Sequence):

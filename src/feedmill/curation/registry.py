@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -129,23 +128,16 @@ class Choice(NamedTuple):
 
     @classmethod
     def _of_model(cls, name: str, text: str) -> Choice:
-        from feedmill.curation.models.files import find_model, parse
+        from feedmill.curation.models.files import find_model, name_of, parse
 
         path, settings = parse(text)
         find_model(path)
-        if not name:  # that of its folder, if the file has one that all models have
-            named, file = os.path.split(os.path.abspath(path))
-            stem = os.path.splitext(file)[0] if os.path.isfile(path) else file
-            name = os.path.basename(named) if stem in ("model", "model_quantized") else stem
-            name = re.sub(r"[^A-Za-z0-9_]", "_", name)
-            name = f"{MODEL}_{name}" if name[:1].isdigit() else name
+        name = name or name_of(path)
         _load()
         if name in _FACTORIES or name in _REASONS:
             raise ConfigError(
                 f"{name!r} is the name of another tagger", kind="name-clash", fix=f"Name the model: -t NAME={text}."
             )
-        if not name:
-            raise ConfigError("the model has no name", kind="bad-option", fix=f"Name it: -t NAME={text}.")
         return cls(name, path, settings)
 
     def create(self) -> Tagger:

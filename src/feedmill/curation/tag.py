@@ -23,6 +23,7 @@ from feedmill.curation.attribute_files import Output, find_places, refuse_inputs
 from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
+from feedmill.curation.models.tagger import ModelTagger, add_counts, is_on_gpu
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Tag
 from feedmill.documents.file import DocumentFile
@@ -115,7 +116,7 @@ def tag(options: Tag) -> TagReport:
     policy = on_error_policy(options.on_error)
     load_modules(options.tagger_modules)
     choices = [registry.Choice.parse(text) for text in options.taggers]
-    facts = _options(choices, options.tagger_modules, options.exact)
+    facts, on_gpu = _options(choices, options.tagger_modules, options.exact)
     facts |= {} if options.id is None else {"id": options.id}
     sources = DocumentFiles()
     places = find_places(
@@ -144,12 +145,14 @@ def tag(options: Tag) -> TagReport:
     def execute() -> None:
         # The largest first, so that no process is left alone with a large file at the end.
         tasks.sort(key=lambda task: (-task.input.size, task.input.name))
+        default = 1 if on_gpu else available_cores()
         with Progress.of_files("tagging", [task.input.size for task in tasks], options.progress) as bar:
-            for done in _results(tasks, available_cores() if options.workers is None else options.workers, bar):
+            for done in _results(tasks, default if options.workers is None else options.workers, bar):
                 report.reused += done.error is None and not done.made
                 report.rows += done.rows
                 report.bytes += done.bytes
-                add_counts(report.models, done.models or {})
+                for name, counts in (done.models or {}).items():
+                    add_counts(report.models.setdefault(name, {}), counts)
                 if done.error is not None:
                     report.failed.append(done.error)
         report.seconds = time.perf_counter() - begin
@@ -180,16 +183,16 @@ def _plan(dry: DryRun, tasks: Sequence[TagTask], report: TagReport) -> int | Non
     return None if report.reused else rows
 
 
-def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> dict[str, Any]:
-    """Return the options on which the output depends, except documents and taggers."""
+def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: bool) -> tuple[dict[str, Any], bool]:
+    """Return the options on which the output depends, except documents and taggers, and whether a GPU is used."""
     if not choices:
         raise ConfigError("no tagger was given", fix="Pass at least one; 'feedmill tag --list' lists all.")
     if len({choice.name for choice in choices}) < len(choices):
         raise ConfigError("a tagger was passed twice", fix="Pass each tagger once.")
-    for choice in choices:
-        choice.create()  # report missing packages and files before the work begins
+    made = [choice.create() for choice in choices]  # reports missing packages and files before the work begins
     files = {choice.name: choice.content() for choice in choices if choice.file}
-    return {"modules": module_hashes(modules), "files": files, "exact": exact}
+    on_gpu = any(is_on_gpu(tagger.model) for tagger in made if isinstance(tagger, ModelTagger))
+    return {"modules": module_hashes(modules), "files": files, "exact": exact}, on_gpu
 
 
 def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[Done]:
@@ -241,7 +244,8 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         sinks = [stack.enter_context(_sink(output)) for output in todo]
         for count, made, read_by in stack.enter_context(closing(_tagged(work, blocks(lines), workers))):
             rows += count
-            add_counts(models, read_by)
+            for model, counts in read_by.items():
+                add_counts(models.setdefault(model, {}), counts)
             for (_, sink), data in zip(sinks, made, strict=True):
                 sink.write(data)
         before.xxh3 = read[0]
@@ -252,14 +256,6 @@ def _tag_file(task: TagTask, workers: int) -> Done:
         record = records.Record(_fingerprint(task, output), options, __version__, rows, before, after)
         records.write_record(output.root, output.path, record)
     return Done(task.input.name, rows, task.input.size, True, models=models)
-
-
-def add_counts(total: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:
-    """Add what models read to a total, by their names."""
-    for name, counts in more.items():
-        own = total.setdefault(name, {})
-        for what, number in counts.items():
-            own[what] = own.get(what, 0) + number
 
 
 class _Work(NamedTuple):

@@ -23,6 +23,7 @@ from feedmill.provided import lazily
 HOMES = {
     "FilterConfig": "curation.mix.config",
     "decontaminate": "curation.decontaminate.job",
+    "embed": "curation.embed",
     "extract": "curation.extract.extract",
     "forget": "tracing.forget",
     "stat": "curation.stat",
@@ -30,6 +31,7 @@ HOMES = {
 __all__ = [
     "FilterConfig",
     "decontaminate",
+    "embed",
     "extract",
     "forget",
     "stat",
@@ -37,6 +39,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from feedmill.curation.decontaminate.job import decontaminate
+    from feedmill.curation.embed import embed
     from feedmill.curation.extract.extract import extract
     from feedmill.curation.mix.config import FilterConfig
     from feedmill.curation.stat import stat

@@ -306,8 +306,8 @@ def _annotated(files: Files, named: Sequence[tuple[File, Name]], found: Recogniz
         )
     found.annotations = annotations
     pictures = {file for file, _ in found.media if is_picture_of_masks(annotations, file.path)}
-    for file in sorted(pictures):
-        left.add("masks as pictures, of which only the boxes are imported", files.name(file))
+    for file in sorted(pictures - used):
+        left.add("pictures of the masks of classes, not of objects", files.name(file))
     found.media = [(file, name) for file, name in found.media if file not in pictures]
     known = used | pictures | {file for file, _ in found.media}
     _rest(files, found, [(file, name) for file, name in named if file not in known], DETECTION, left)

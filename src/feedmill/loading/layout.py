@@ -18,6 +18,7 @@ from feedmill.loading.ranks import Ranks
 from feedmill.planning.dealing.dealer import dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder, borders_of
 from feedmill.planning.dealing.homogeneous import check_layout, run_length_of
+from feedmill.planning.dealing.whole_groups import check_groups, dealt_together, group_of
 
 if TYPE_CHECKING:
     from feedmill.loading.encoder import TaskEncoder
@@ -68,8 +69,8 @@ def layout_of(
     if remainder not in REMAINDERS:
         raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
     start = _checked_start(whole("start", start), plan.length)
-    borders = borders_of(plan)
-    plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder, borders)
+    together, borders = dealt_together(plan, dealing), borders_of(plan)
+    plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder, together, borders)
     if borders:
         _check_widths(plain, task_encoder)
     grid: Grid | BudgetGrid = plain
@@ -82,6 +83,7 @@ def layout_of(
         _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")
         return RankBatches(dealing, grid, replace(cursor, start=start), size)
     check_layout(plan, grid, dealing.balance is not None)
+    check_groups(plan, grid, dealing)
     dealer_of(plan, grid, dealing)  # raise now if costs are unknown, not at the first batch
     if dealing.budget is None and remainder == "drop" and 0 < (plan.length or 0) < plain.global_batch:
         logger.warning(
@@ -104,12 +106,14 @@ def check_begin(plan: PlainPlan, layout: RankBatches, position: int) -> None:
     """
     grid = layout.grid
     check_layout(plan, grid, layout.dealing.balance is not None)  # a loaded state may have changed the start
+    check_groups(plan, grid, layout.dealing)
     if not isinstance(grid, Grid):
         _check_first(plan, grid, position)
-    elif grid.remainder == "uneven" and 0 < grid.left_over < grid.world_size:
+    elif grid.remainder == "uneven" and not grid.shares_out:
+        groups = "" if grid.group == 1 else f" in groups of {grid.group:,}"
         raise ConfigError(
-            f"the last step would have {grid.left_over} samples for {grid.world_size} ranks, so ranks without a sample"
-            " would end before the others",
+            f"the last step would have {grid.left_over} samples{groups} for {grid.world_size} ranks, so ranks without"
+            " a sample would end before the others",
             kind="uneven-end",
             fix="Use remainder='pad' (with a mask) or 'drop'.",
         )
@@ -153,6 +157,13 @@ def _check_windows(plan: PlainPlan, dealing: Dealing, *, explicit: bool) -> None
             " are made from windows of a fixed number of samples of several sources",
             kind="unsupported",
             fix="Omit these options, or pack in the recipe ('pack') and set a budget for its rows.",
+        )
+    if group_of(plan) != 1:
+        raise ConfigError(
+            "'groups' of a recipe are unsupported with packs and groups of a task encoder, which are made from windows"
+            " of a fixed number of samples",
+            kind="unsupported",
+            fix="Remove 'groups', or make packs and groups another way.",
         )
     if explicit or dealing.balance is not None:
         raise ConfigError(

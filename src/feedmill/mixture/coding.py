@@ -271,10 +271,10 @@ def costs_of(dataset: Dataset, name: str, start: int, stop: int) -> Int64s:
         (shard,), (local,) = dataset.places([at])
         bounds = dataset.shards[int(shard)].bounds
         count = min(stop - at, len(bounds) - 1 - int(local))
-        piece = np.diff(bounds[int(local) : int(local) + count + 1])
-        out[at - start : at - start + count] = piece * (
-            dataset.shards[int(shard)].dtype.itemsize if name == "bytes" else 1
-        )
+        piece = bounds[int(local) : int(local) + count + 1]
+        np.subtract(piece[1:], piece[:-1], out=out[at - start : at - start + count])
+        if name == "bytes":
+            out[at - start : at - start + count] *= dataset.shards[int(shard)].dtype.itemsize
         at += count
     return out
 
@@ -435,9 +435,11 @@ def quantile_edges(numbers: Callable[[], Iterator[Floats]], count: int) -> Float
 
 def _ordered(numbers: Floats) -> npt.NDArray[np.uint64]:
     """Return integers in the order of numbers, uint64[n]."""
-    bits = (numbers + 0.0).view(np.uint64)
-    top = np.uint64(1 << 63)
-    return np.where(bits & top, ~bits, bits | top)
+    bits = (numbers + 0.0).view(np.int64)  # without negative zeros
+    flips = bits >> 63  # all bits of a negative number, the sign of others
+    flips |= np.int64(-1 << 63)
+    flips ^= bits
+    return flips.view(np.uint64)
 
 
 class Tests:

@@ -34,7 +34,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.formats.base import Dataset
-from feedmill.formats.costs import INDEXED
+from feedmill.formats.costs import INDEXED, LOSS_TOKENS
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.rows import TokenRows
@@ -45,6 +45,7 @@ from feedmill.tokens.outputs import main_file
 
 Int64s = npt.NDArray[np.int64]
 _SPANS = re.compile(rf"({'|'.join(SPANS)})\((.+)\)")
+_OF_TOKENS = ("tokens", LOSS_TOKENS, "bytes")
 _LOOKED = 3
 """Files of a level, and rows of samples, in whose first rows names are looked for."""
 _ROWS = 100
@@ -234,13 +235,13 @@ class Origins:
         place, _, rest = name.partition(":")
         if rest and (place in (INDEX, FIELDS) or place.startswith(f"{ATTRIBUTES}/")):
             return self._in_place(Wanted(place, rest, spans))
-        fits = [Wanted(INDEX, name)] if name in INDEXED and self.dataset.costs(name) is not None else []
+        fits = [Wanted(INDEX, name)] if self._is_indexed(name) else []
         if fits:
             try:
                 _ = self.by_samples
             except ConfigError:  # sequences of several documents: there is only the index
                 return Found(fits[0])
-        seen: dict[str, list[str]] = {INDEX: [each for each in INDEXED[:2] if isinstance(self.dataset, TokenDataset)]}
+        seen: dict[str, list[str]] = {INDEX: [each for each in _OF_TOKENS if isinstance(self.dataset, TokenDataset)]}
         if self.by_samples:
             seen[FIELDS] = self._of_samples()
             fits += [Wanted(FIELDS, name, spans)] if self._sample_has(name) else []
@@ -269,9 +270,14 @@ class Origins:
             raise self._missing(name, seen)
         return self._in_place(fits[0])
 
+    def _is_indexed(self, name: str) -> bool:
+        if name in _OF_TOKENS and isinstance(self.dataset, TokenDataset):
+            return True  # without computing it
+        return name in INDEXED and self.dataset.costs(name) is not None
+
     def _in_place(self, wanted: Wanted) -> Found:
         if wanted.place == INDEX:
-            if wanted.name not in INDEXED or self.dataset.costs(wanted.name) is None:
+            if not self._is_indexed(wanted.name):
                 raise self._missing(wanted.name, {INDEX: []})
             return Found(wanted._replace(spans=""))
         if self.by_samples and wanted.set:
@@ -394,8 +400,8 @@ def no_lineage(path: str, name: str) -> ConfigError:
         f"the documents of this file are unknown, because it has no lineage; {name!r} is no column of its index",
         file=path,
         kind="no-lineage",
-        fix="Write it again with 'feedmill tokenize', which writes its lineage, or choose among index columns: tokens,"
-        " bytes.",
+        fix="Write it again with 'feedmill tokenize', which writes its lineage, or choose a column of its index:"
+        f" {', '.join(_OF_TOKENS)}.",
     )
 
 

@@ -51,6 +51,7 @@ class Verb(NamedTuple):
 VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
     "tag": Verb("curation.tag", takes_many=True, updates=True),
+    "embed": Verb("curation.embed", takes_many=True, updates=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
     "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
     "filter": Verb("filtering", updates=True),

@@ -65,7 +65,7 @@ def longest(root: Node) -> int | None:
             raise _refusal(root, asked, limit)
     if root.length is not None or not broken:
         return root.length
-    length = _bisect(root, LONGEST)
+    length = root.whole(_bisect(root, LONGEST))
     if length == 0:
         raise _refusal(root, 1, broken[0])
     return length

@@ -22,6 +22,7 @@ from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
 from feedmill.planning.dealing.grid import Grid, Remainder, Step, borders_of
 from feedmill.planning.dealing.rules import Dealing
+from feedmill.planning.dealing.whole_groups import check_groups, dealt_together
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan
 
@@ -133,8 +134,9 @@ def batch(
         end = cut.first + len(cut.costs)
         step = Step(cut.first, end, end, number, plan.length)
         return step if rank is None else step._replace(dealt=cut.first + dealer.deal(cut)[rank])
-    grid, own = grid_of(plan, number, global_batch, rank, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).steps([own])[0]
+    dealing = dealing or dealing_of(plan, batch=global_batch)
+    grid, own = grid_of(plan, number, global_batch, rank, world_size, start, first_step, remainder, dealing)
+    return Dealer(plan, grid, dealing).steps([own])[0]
 
 
 def ranks_of(
@@ -152,8 +154,9 @@ def ranks_of(
     if global_batch is None:
         dealer, cut = cut_of(plan, number, None, world_size, start, first_step, remainder, dealing)
         return [cut.first + part for part in dealer.deal(cut)]
-    grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder)
-    return Dealer(plan, grid, dealing or dealing_of(plan, batch=global_batch)).ranks(own)
+    dealing = dealing or dealing_of(plan, batch=global_batch)
+    grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder, dealing)
+    return Dealer(plan, grid, dealing).ranks(own)
 
 
 def entries(plan: Plan, positions: npt.ArrayLike, located: Located | None = None) -> list[Entry]:
@@ -320,7 +323,7 @@ def _steps_of(
 ) -> list[int | None]:
     """Return the step that sees each position; None for positions before the start, or without a batch size."""
     if global_batch is not None:
-        grid = Grid(start, plan.length, global_batch, 0, 1, "uneven", borders_of(plan))
+        grid = Grid(start, plan.length, global_batch, 0, 1, "uneven", borders=borders_of(plan))
         numbers = [None if position < start else grid.number_of(position) for position in positions]
         return [None if number is None else first_step + number for number in numbers]
     if world_size is None or not positions:
@@ -406,6 +409,7 @@ def grid_of(
     start: int,
     first_step: int,
     remainder: Remainder,
+    dealing: Dealing,
 ) -> tuple[Grid, int]:
     """Return a rank's grid of batches, and the number of the step in it."""
     _check_rank(rank, world_size)
@@ -418,12 +422,15 @@ def grid_of(
         )
     check_run(plan, start)
     ranks = world_size or 1
-    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder, borders_of(plan))
+    together = dealt_together(plan, dealing)
+    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder, together, borders_of(plan))
+    if ranks > 1:
+        check_groups(plan, grid, dealing)
     own = number - first_step
     end = LONGEST + 1 - global_batch if grid.end is None else grid.end
     part, inside = grid.part_of(max(own, 0))
     if own < 0 or part.start + inside * global_batch >= end:
-        every = Grid(start, plan.length, global_batch, 0, 1, remainder, borders_of(plan))
+        every = Grid(start, plan.length, global_batch, 0, 1, remainder, borders=borders_of(plan))
         steps = own - inside + (end - part.start) // global_batch if every.steps is None else every.steps
         last = f" to {first_step + steps - 1:,}" if steps else " to none"
         raise NotFound(

@@ -109,21 +109,32 @@ def decode_mask(segment: Any, height: int, width: int) -> Bitmap:
     Raises `DataError` if it is neither, or its runs are of another size.
     """
     if isinstance(segment, Mapping):
-        flat = _of_runs(runs_of(segment, height, width))
-    elif isinstance(segment, list | tuple):
-        flat = np.zeros(height * width, bool)
-        for polygon in segment:
-            edges = np.sort(_crossings(polygon_of(polygon), height, width))
-            flat |= _of_runs(np.diff(edges, prepend=0, append=height * width))
-    else:
+        return np.ascontiguousarray(_of_runs(runs_of(segment, height, width), height))
+    if not isinstance(segment, list | tuple):
         raise bad_mask(f"expected polygons or runs, found {type(segment).__name__}")
-    return np.ascontiguousarray(flat.reshape(width, height).T)  # runs go down the columns
+    bitmap = np.zeros((height, width), bool)
+    for polygon in segment:
+        column, row = _crossings(polygon_of(polygon), height, width)
+        if not len(column):
+            continue
+        left, top, right, bottom = int(column.min()), int(row.min()), int(column.max()) + 1, int(row.max()) + 1
+        if (np.bincount(column - left) & 1).any():  # a run reaches from one column into the next
+            edges = np.sort(column * height + row)
+            bitmap |= _of_runs(np.diff(edges, prepend=0, append=height * width), height)
+            continue
+        changes = np.zeros((bottom - top, right - left), np.uint8)
+        np.bitwise_xor.at(changes.reshape(-1), (row - top) * (right - left) + column - left, 1)
+        np.bitwise_xor.accumulate(changes, axis=0, out=changes)
+        bottom = min(bottom, height)
+        bitmap[top:bottom, left:right] |= changes[: bottom - top].view(bool)
+    return bitmap
 
 
-def _of_runs(runs: npt.NDArray[np.int64]) -> Bitmap:
+def _of_runs(runs: npt.NDArray[np.int64], height: int) -> Bitmap:
+    """Return a mask of runs, of zeros and ones in turn, which go down the columns."""
     ones = np.zeros(len(runs), bool)
     ones[1::2] = True
-    return np.repeat(ones, runs)
+    return np.repeat(ones, runs).reshape(-1, height).T
 
 
 def as_runs(bitmap: Bitmap) -> Segment:
@@ -190,40 +201,46 @@ def polygon_of(points: Any) -> npt.NDArray[np.float64]:
     if flat.ndim != 1 or len(flat) < 6 or len(flat) % 2 or not (np.abs(flat) < 1e7).all():
         raise bad_mask("a polygon has three or more pairs of numbers")
     corners = flat.reshape(-1, 2)
-    if np.abs(np.roll(corners, -1, axis=0) - corners).max(axis=1).sum() > _LONGEST:
+    if np.abs(np.diff(corners, axis=0, append=corners[:1])).max(axis=1).sum() > _LONGEST:
         raise bad_mask(f"a polygon is longer than {_LONGEST:,} pixels around")
     return corners
 
 
-def _crossings(corners: npt.NDArray[np.float64], height: int, width: int) -> npt.NDArray[np.int64]:
-    """Return the pixels, counted down the columns, at which a polygon begins or ends.
+Numbers = npt.NDArray[np.int64]
+
+
+def _crossings(corners: npt.NDArray[np.float64], height: int, width: int) -> tuple[Numbers, Numbers]:
+    """Return columns and rows of the pixels at which a polygon begins or ends; a row can be `height`, past the column.
 
     As COCO does, it walks along the edges in fifths of pixels, and takes the points where they cross the center of a
     column.
     """
-    grid = (_UPSAMPLED * corners + 0.5).astype(np.int64)  # toward zero
-    first, last = grid, np.roll(grid, -1, axis=0)
+    first = (_UPSAMPLED * corners + 0.5).astype(np.int64)  # toward zero
+    last = np.concatenate([first[1:], first[:1]])
     delta = np.abs(last - first)
     steep = delta[:, 1] > delta[:, 0]
     back = np.where(steep, first[:, 1] > last[:, 1], first[:, 0] > last[:, 0])
     low, high = np.where(back[:, None], last, first), np.where(back[:, None], first, last)
     steps = delta.max(axis=1)
-    run = np.where(steep, high[:, 0] - low[:, 0], high[:, 1] - low[:, 1])
-    slope = run / np.maximum(steps, 1)
+    slope = np.where(steep, high[:, 0] - low[:, 0], high[:, 1] - low[:, 1]) / np.maximum(steps, 1)
     counts = steps + 1
-    edge = np.repeat(np.arange(len(grid)), counts)
-    at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    edge = np.repeat(np.arange(len(first)), counts)
+    at = np.arange(len(edge)) - (np.cumsum(counts) - counts)[edge]
     at = np.where(back[edge], steps[edge] - at, at)
-    along = low[edge, np.where(steep[edge], 1, 0)] + at
-    across = (low[edge, np.where(steep[edge], 0, 1)] + slope[edge] * at + 0.5).astype(np.int64)
-    x, y = np.where(steep[edge], across, along), np.where(steep[edge], along, across)
+    x = np.where(steep[edge], (low[:, 0][edge] + slope[edge] * at + 0.5).astype(np.int64), low[:, 0][edge] + at)
     moves = np.flatnonzero(x[1:] != x[:-1])
-    left = np.where(x[moves + 1] < x[moves], x[moves + 1], x[moves + 1] - 1)
-    column = (left + 0.5) / _UPSAMPLED - 0.5
+    column = (np.where(x[moves + 1] < x[moves], x[moves + 1], x[moves + 1] - 1) + 0.5) / _UPSAMPLED - 0.5
     inside = (np.floor(column) == column) & (column >= 0) & (column <= width - 1)
-    row = np.ceil(np.clip((np.minimum(y[moves + 1], y[moves]) + 0.5) / _UPSAMPLED - 0.5, 0, height))
-    found: npt.NDArray[np.int64] = (column[inside] * height + row[inside]).astype(np.int64)
-    return found
+    moves = moves[inside]
+
+    def y(points: Numbers) -> Numbers:
+        edges = edge[points]
+        across = (low[:, 1][edges] + slope[edges] * at[points] + 0.5).astype(np.int64)
+        found: Numbers = np.where(steep[edges], low[:, 1][edges] + at[points], across)
+        return found
+
+    row = np.ceil(np.clip((np.minimum(y(moves + 1), y(moves)) + 0.5) / _UPSAMPLED - 0.5, 0, height))
+    return column[inside].astype(np.int64), row.astype(np.int64)
 
 
 def of_parts(cls: type[Any], orientation: str | None, fields: Mapping[str, Any]) -> Any:

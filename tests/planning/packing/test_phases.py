@@ -284,7 +284,7 @@ def test_batches_have_one_width_and_steps_are_traced(
     total, size = len(plan), world * each
     start = min(start, total)
     wanted = batches_by_hand(plan, start, size, total)
-    grids = [Grid(start, total, each, rank, world, remainder, plan.borders) for rank in range(world)]
+    grids = [Grid(start, total, each, rank, world, remainder, borders=plan.borders) for rank in range(world)]
     whole = [step for step in range(grids[0].steps or 0) if len(_rows_of_step(plan, grids, step)) == size]
     assert [_rows_of_step(plan, grids, step) for step in whole] == wanted
     before = len(batches_by_hand(plan, 0, size, total)) if start == 0 else None

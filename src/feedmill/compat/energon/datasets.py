@@ -146,7 +146,7 @@ class EnergonDataset(SavableDataset):
             return samples // size if self.drop_last else -(-samples // size)
         remainder: Remainder = "drop" if self.drop_last else "ragged"
         borders = borders_of(self.plan) if yields_rows(self.plan) else ()
-        return Grid(0, samples, size, config.rank, config.world_size, remainder, borders).steps or 0
+        return Grid(0, samples, size, config.rank, config.world_size, remainder, borders=borders).steps or 0
 
     def config(self) -> dict[str, Any]:
         """Return a description as plain data."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -76,6 +77,23 @@ def parse(text: str) -> Named:
     if not path:
         raise _bad("no path of a model", text, "Write model:PATH.")
     return Named(path, _settings(given, path))
+
+
+def name_of(path: str) -> str:
+    """Return the name of a model: that of its file, or of its folder if the file is called ``model``.
+
+    >>> name_of("models/edu/model.onnx"), name_of("models/all-MiniLM/"), name_of("quality.bin")
+    ('edu', 'all_MiniLM', 'quality')
+    """
+    whole = os.path.abspath(path)
+    stem = os.path.basename(whole)
+    if os.path.splitext(stem)[1] in (".onnx", ".safetensors", ".bin", ".ftz"):
+        stem = os.path.splitext(stem)[0]
+        folder = os.path.dirname(whole)
+        if stem.startswith("model"):
+            stem = os.path.basename(os.path.dirname(folder) if folder.endswith("/onnx") else folder)
+    name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
+    return name if name[:1].isalpha() else f"model_{name}"
 
 
 def _settings(given: Mapping[str, str], path: str) -> Settings:

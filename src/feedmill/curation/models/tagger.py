@@ -37,6 +37,17 @@ def load(model: ModelFiles, settings: Settings, vectors: bool) -> TextModel:
     return found
 
 
+def is_on_gpu(model: TextModel) -> bool:
+    """Return whether a model has the memory of a GPU, which one process fills."""
+    return bool(getattr(getattr(model, "runner", None), "on_gpu", False))
+
+
+def add_counts(total: dict[str, int], more: dict[str, int]) -> None:
+    """Add what a model read to a total."""
+    for what, number in more.items():
+        total[what] = total.get(what, 0) + number
+
+
 class ModelTagger:
     """The tagger of a model with a head.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,16 +119,46 @@ def _rows(
     inside, either = shared_sizes(view, np.stack([removed, covering], axis=1))
     similarities = inside / either
     originals = iter(zip(view.ids(covering), similarities.tolist(), strict=True))
-    cluster_name = orjson.dumps(f"{task.name}_cluster")
     lengths = arrays["lengths"][clusters].tolist()
     for at, root, length, duplicate in zip(
         clusters.tolist(), roots[clusters].tolist(), lengths, marked.tolist(), strict=True
     ):
-        spans = b"[[0,%d,1]]" % length if duplicate else b"[]"
-        original, similarity = next(originals) if duplicate else (b"", 0.0)
-        of = b'"duplicate_of":%b,' % original if duplicate else b""
-        near = b',"similarity":%b' % orjson.dumps(similarity) if duplicate else b""
-        rows[at] = b'{"attributes":{%b:%b,%b:[[0,%d,%d]]},%b"id":%b%b}' % (
-            name, spans, cluster_name, length, root, of, ids[at], near,
-        )  # fmt: skip
+        of = next(originals) if duplicate else (None, 0.0)
+        rows[at] = marked_row(task.name, ids[at], length, root, *of)
     return rows, covering, similarities
+
+
+def marked_row(
+    name: str, id: bytes, length: int, root: int, original: bytes | None = None, similarity: float = 0.0
+) -> bytes:
+    """Return the attributes of a document of a cluster: of one that is kept, or of a duplicate of `original`.
+
+    Args:
+        name: Of the attribute set.
+        id, original: Ids as JSON.
+        length: Characters of the text.
+        root: Number of the cluster.
+    """
+    whole, cluster = b"[[0,%d,1]]" % length, orjson.dumps(f"{name}_cluster")
+    spans = b"[]" if original is None else whole
+    of = b"" if original is None else b'"duplicate_of":%b,' % original
+    near = b"" if original is None else b',"similarity":%b' % orjson.dumps(similarity)
+    return b'{"attributes":{%b:%b,%b:[[0,%d,%d]]},%b"id":%b%b}' % (
+        orjson.dumps(name), spans, cluster, length, root, of, id, near,
+    )  # fmt: skip
+
+
+def sources_of(files: Sequence[DocumentFile], results: Sequence[Finished]) -> list[dict[str, Any]]:
+    """Return `NearReport.sources`."""
+    sources: dict[str, dict[str, Any]] = {}
+    for file, result in zip(files, results, strict=True):
+        folder = posixpath.dirname(file.name)
+        source = sources.setdefault(folder, {"folder": folder, "documents": 0, "duplicates": 0, "of": {}})
+        source["documents"] += result.rows
+        source["duplicates"] += result.duplicates
+        for name, count in result.of.items():
+            of = posixpath.dirname(name)
+            source["of"][of] = source["of"].get(of, 0) + count
+    for source in sources.values():
+        source["of"] = dict(sorted(source["of"].items(), key=lambda item: (-item[1], item[0])))
+    return sorted(sources.values(), key=lambda source: (-source["duplicates"], source["folder"]))

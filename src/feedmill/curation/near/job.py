@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
 from functools import partial
-from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.dry_run import plan_set, read_first
@@ -14,7 +12,7 @@ from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearReport
 from feedmill.curation.near.parallel import THREADS, map_units
-from feedmill.curation.options import Neardedupe
+from feedmill.curation.options import EMBEDDINGS, Neardedupe
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.rows import bad_row, ids_of, parse_texts
@@ -43,6 +41,10 @@ def find_near(options: Neardedupe) -> NearReport:
         StorageError: Another run is using the signatures.
         DataError: A row is invalid, or the signatures are corrupt.
     """
+    if options.by == EMBEDDINGS:
+        from feedmill.curation.near.meaning import find_by_meaning
+
+        return find_by_meaning(options)
     signatures, allow_empty, documents = options.signatures, options.allow_empty, paths_of(options.documents)
     if len(options.thresholds) > 1:
         _refuse_several(signatures)
@@ -178,7 +180,7 @@ def _record(
     report.duplicates = sum(result.duplicates for result in results)
     report.lowest = min((result.lowest for result in results if result.lowest is not None), default=None)
     report.uncovered = sum(result.uncovered for result in results)
-    report.sources = _sources(files, results)
+    report.sources = finishing.sources_of(files, results)
     if report.uncovered:
         report.warnings.append(
             f"{report.uncovered:,} of {report.duplicates:,} marked documents are less similar than {options.similar}"
@@ -188,19 +190,3 @@ def _record(
     entries = [entry(result, result.duplicates, result.duplicates) for result in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
     record(files, entries, options.name, options.documents_folder, manifest)
-
-
-def _sources(files: list[DocumentFile], results: list[finishing.Finished]) -> list[dict[str, Any]]:
-    """Return `NearReport.sources`."""
-    sources: dict[str, dict[str, Any]] = {}
-    for file, result in zip(files, results, strict=True):
-        folder = posixpath.dirname(file.name)
-        source = sources.setdefault(folder, {"folder": folder, "documents": 0, "duplicates": 0, "of": {}})
-        source["documents"] += result.rows
-        source["duplicates"] += result.duplicates
-        for name, count in result.of.items():
-            of = posixpath.dirname(name)
-            source["of"][of] = source["of"].get(of, 0) + count
-    for source in sources.values():
-        source["of"] = dict(sorted(source["of"].items(), key=lambda item: (-item[1], item[0])))
-    return sorted(sources.values(), key=lambda source: (-source["duplicates"], source["folder"]))

@@ -46,17 +46,19 @@ class Annotations:
         tables: files about all images: COCO's JSON, the names of the classes, lists of splits.
         labels: path with prefix, without suffix -> file about one image.
         documents: path with prefix -> content of COCO's files.
+        pictures: path with prefix, without suffix -> picture of the masks of an image of VOC.
     """
 
     kind: str
     tables: list[File] = field(default_factory=list)
     labels: dict[str, File] = field(default_factory=dict)
     documents: dict[str, dict[str, msgspec.Raw]] = field(default_factory=dict)
+    pictures: dict[str, File] = field(default_factory=dict)
 
     @property
     def files(self) -> set[File]:
         """All files that are used."""
-        return {*self.tables, *self.labels.values()}
+        return {*self.tables, *self.labels.values(), *self.pictures.values()}
 
 
 class Annotated(NamedTuple):

@@ -1,17 +1,32 @@
-"""Pascal VOC: an XML for each image, and lists of splits."""
+"""Pascal VOC: an XML for each image, lists of splits, and pictures of the masks of objects.
+
+In a picture in `SegmentationObject`, pixels have the number of an object, from 1 in the order of the XML, 0 for the
+background and 255 for what belongs to none (borders, difficult objects). Other programs write colors instead. A mask
+belongs to the object of its number if it fills that one's box, or else to the object whose box it fills.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from feedmill.errors import MissingExtra
 from feedmill.importing.annotations.base import HEAD, VOC, Annotations, Image, Reader
 from feedmill.importing.kinds import Name, divide
 from feedmill.importing.scanning import File, Files, read_file
+from feedmill.samples.detection import as_runs
 from feedmill.storage import open_store
 
+_OBJECTS = re.compile(r"(^|/)SegmentationObject/[^/]+\.png$", re.IGNORECASE)
+_BORDER, _BORDER_COLOR = 255, 0xE0E0C0
+_FITS = 0.5
+"""Overlap of the box around a mask with the box of its object, as a part of both together."""
 _PICTURED = re.compile(r"(^|/)Segmentation(Class|Object)(Aug|Raw)?/")
 
 
@@ -33,6 +48,8 @@ def find(
     for file, _ in divided if found.labels else ():
         if re.search(r"(^|/)ImageSets/Main/(train|val|test)\.txt$", file.path):
             found.tables.append(file)
+        elif _OBJECTS.search(file.path):
+            found.pictures[divide(files.name(file)).stem] = file
     return found if found.labels else None
 
 
@@ -65,6 +82,9 @@ class Voc(Reader):
         zero = any(min(box[:2]) < 1 for box in boxes)
         if zero:
             self.warnings.append("warning: boxes begin at 0, not at 1 as in VOC: they are taken as edges in pixels")
+        pictures: dict[str, list[str]] = {}
+        for path in self.found.pictures:
+            pictures.setdefault(path.rpartition("/")[2], []).append(path)
         done: set[str] = set()
         for stem, document in parsed.items():
             if document is None:
@@ -80,6 +100,13 @@ class Voc(Reader):
                 image = self.images[name]
                 image.size = document[1] or self.size_of(name)
                 self._objects(image, document[2], numbers, 0 if zero else 1, where)
+                of_stem = pictures.get(stem.rpartition("/")[2], [])
+                best = max(of_stem, key=lambda path: _shared(path, stem.rpartition("/")[0]), default=None)
+                if best is not None:
+                    of_stem.remove(best)
+                    self._masks(image, self.found.pictures[best])
+        for path in (path for paths in pictures.values() for path in paths):
+            self.left.add("masks of an image without annotations", self.files.name(self.found.pictures[path]))
         for name in [name for name, image in self.images.items() if image.split == ""]:
             self.left.add("in no list of ImageSets/Main", name)
             del self.images[name]
@@ -148,7 +175,69 @@ class Voc(Reader):
             if box is not None:
                 area = (box[2] - box[0]) * (box[3] - box[1])
                 made = {"box": box, "label": numbers[name], "area": area, "crowd": False, "attributes": more or None}
-                image.found.append(made)
+                image.found.append(made | {"number": number + 1})
+
+    def _masks(self, image: Image, file: File) -> None:
+        """Add masks to the objects of an image. Those that cannot be used go to `left`."""
+        where = self.files.name(file)
+        pixels = self._pixels(file, image.size, where)
+        if pixels is None:
+            return
+        numbered = pixels.dtype == np.uint8
+        present = np.flatnonzero(np.bincount(pixels.ravel(), minlength=256)) if numbered else np.unique(pixels)
+        masks = {int(number): pixels == number for number in present if number not in (0, _border(pixels))}
+        fit: list[tuple[bool, float, int, int]] = []
+        for number, mask in masks.items():
+            around = _around(mask)
+            for at, each in enumerate(image.found):
+                share = _overlap(around, each["box"])
+                if share >= _FITS:
+                    fit.append((numbered and each["number"] == number, share, number, at))
+        for _, _, number, at in sorted(fit, reverse=True):
+            if number in masks and image.found[at].get("masks") is None:
+                image.found[at]["masks"] = as_runs(masks.pop(number))
+        for number in masks:
+            self.lose("a mask that fills the box of no object", f"{where}:{number}")
+
+    def _pixels(self, file: File, size: tuple[int, int] | None, where: str) -> npt.NDArray[Any] | None:
+        """Return numbers, uint8[height, width], or colors, int32[height, width], of a picture; None if it has none."""
+        try:
+            from PIL import Image as pillow
+        except ImportError:
+            raise MissingExtra("pictures of masks need Pillow", extra="media") from None
+        data = read_file(open_store(self.files.roots[file.root]), file.path, file.size)
+        try:
+            with pillow.open(io.BytesIO(data)) as picture:
+                if size != (picture.height, picture.width):
+                    self.lose("a picture of masks of another size than its image", where)
+                    return None
+                if picture.mode in ("P", "L"):
+                    return np.asarray(picture)
+                colors = np.asarray(picture.convert("RGB")).astype(np.int32)
+        except Exception:  # Pillow's readers raise errors of many types
+            self.lose("a picture of masks that cannot be read", where)
+            return None
+        return colors[..., 0] << 16 | colors[..., 1] << 8 | colors[..., 2]
+
+
+def _border(pixels: npt.NDArray[Any]) -> int:
+    return _BORDER if pixels.dtype == np.uint8 else _BORDER_COLOR
+
+
+def _around(mask: npt.NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """Return the box around the pixels of a mask."""
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return what two boxes share, as a part of both together."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    both = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return width * height / (both - width * height)
 
 
 def _shared(path: str, folder: str) -> int:

@@ -459,12 +459,19 @@ class _Job:
             values_of, lut = combinations.final()
             facts = {"columns": self._facts(coders, missing), "unmatched": unmatched}
 
+            tokens = _has_tokens(self.dataset)
+            # Without a mask, all tokens contribute to the loss. Masks are read where a recipe counts loss tokens.
+            learned = np.zeros(OUTSIDE + 1) if tokens and _has_no_masks(self.dataset) else None
+
             def pieces() -> Iterator[npt.NDArray[np.uint16]]:
                 provisional.seek(0)
+                lengths = self._lengths()
                 while data := provisional.read(2 * AT_ONCE):
-                    yield lut[np.frombuffer(data, np.uint16)]
+                    codes = lut[np.frombuffer(data, np.uint16)]
+                    if learned is not None:
+                        learned[:] += np.bincount(codes, next(lengths), OUTSIDE + 1)
+                    yield codes
 
-            lengths = self._lengths() if _has_tokens(self.dataset) else None
             return write_cells(
                 self.store,
                 self.path,
@@ -473,7 +480,8 @@ class _Job:
                 len(self.dataset),
                 values_of,
                 pieces(),
-                lengths,
+                self._lengths() if tokens else None,
+                loss_tokens=None if learned is None else lambda: [int(each) for each in learned[: len(values_of)]],
                 facts=facts,
             )
 
@@ -545,6 +553,10 @@ def _size(identity: tuple[Any, ...]) -> int:
 
 def _has_tokens(dataset: Dataset) -> bool:
     return isinstance(dataset, TokenDataset) or dataset.lengths is not None
+
+
+def _has_no_masks(dataset: Dataset) -> bool:
+    return isinstance(dataset, TokenDataset) and dataset.masks is None
 
 
 @dataclass(frozen=True)

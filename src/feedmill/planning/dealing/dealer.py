@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.planning.dealing.grid import Grid, Step, Steps
+from feedmill.formats.costs import LARGEST as LARGEST_COST
+from feedmill.planning.dealing.grid import Grid, Step, Steps, share
 from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
@@ -210,8 +211,8 @@ class Dealer:
 
     def _bounds(self, count: int) -> IntArray:
         """Return the bounds of each rank's part of `count` dealt positions, int64[ranks + 1]; nearly equal parts."""
-        ranks = self.grid.world_size
-        return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
+        ranks, group = self.grid.world_size, self.grid.group
+        return np.array([share(count, rank, ranks, group) for rank in range(ranks + 1)], np.int64)
 
     def _whole(self, numbers: Sequence[int]) -> Steps:
         """Return batches of which none is incomplete."""
@@ -238,10 +239,16 @@ class Dealer:
     def _offsets(self, slots: IntArray, count: int, keys: Any) -> IntArray:
         """Return the offsets in a global batch of `count` positions that slots of it get, int64[n]."""
         assert self._slots is not None
-        size, ranks = self.grid.batch_size, self.grid.world_size
-        if not self._slices or count != self.grid.global_batch:
-            return self._slots(slots, count, keys, ranks)
-        return self._slots(slots // size, ranks, keys, ranks) * size + slots % size
+        grid = self.grid
+        unit = grid.batch_size if self._slices and count == grid.global_batch else grid.group
+        if unit == 1:
+            return self._slots(slots, count, keys, grid.world_size)
+        units, moved = count // unit, slots.copy()
+        inside = np.flatnonzero(slots < units * unit)  # fewer samples than a unit stay last
+        keys = keys if isinstance(keys, int) else keys[inside]
+        runs, offsets = np.divmod(slots[inside], unit)
+        moved[inside] = self._slots(runs, units, keys, grid.world_size) * unit + offsets
+        return moved
 
     def _located(self, steps: Sequence[Step]) -> list[Step]:
         return [step._replace(located=self._locations(step.positions)) for step in steps]
@@ -267,10 +274,13 @@ class Dealer:
             positions %= grid.length
         located: Located | None = None if self._locate is None else self._locate(positions)
         costs = self._costs(positions, located)
+        group = grid.group
+        if group > 1:  # `check_groups` allows no fewer samples at the end
+            costs, count = np.minimum(costs, LARGEST_COST // group).reshape(-1, group).sum(axis=1), count // group
         order = permute(np.arange(count, dtype=np.int64), count, key)  # random order among equal costs
         ranks = grid.world_size
         if count < ranks:  # some ranks get nothing, regardless of cost
-            parts = np.split(order, self._bounds(count)[1:-1])
+            parts = np.split(order, [count * rank // ranks for rank in range(1, ranks)])
         else:
             each = -(-count // ranks)
             filled = np.zeros(ranks * each, np.float64)
@@ -282,6 +292,8 @@ class Dealer:
             parts = [order[row[row < count]] for row in dealt[rows]]
         sums = [float(costs[part].sum()) for part in parts]
         mean = sum(sums) / ranks
+        if group > 1:
+            parts = [(part[:, None] * group + np.arange(group)).reshape(-1) for part in parts]
         return parts, max(sums) / mean if mean else 1.0, located
 
 

@@ -13,6 +13,7 @@ from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
 from feedmill.planning.dealing.grid import Grid, borders_of
 from feedmill.planning.dealing.homogeneous import check_layout, deals_slices
 from feedmill.planning.dealing.rules import Balance, Dealing
+from feedmill.planning.dealing.whole_groups import check_groups, dealt_together
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
@@ -119,7 +120,8 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     """
     if batch_size is None:
         return _by_budget(plan, world_size, budget)
-    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop", borders_of(plan))
+    own = dealing_of(plan, batch=batch_size)
+    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop", dealt_together(plan, own), borders_of(plan))
     most = max(1, POSITIONS // grid.global_batch)
     steps = min(STEPS, most, *(() if grid.steps is None else (grid.steps,)))
     if budget is not None:
@@ -130,8 +132,8 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
             kind="too-few-samples",
             fix="Use fewer ranks or a smaller batch.",
         )
-    own = dealing_of(plan, batch=batch_size)
     check_layout(plan, grid, own.balance is not None)
+    check_groups(plan, grid, own)
     balance, costs, unknown = _costs(plan, own.balance)
     dealers = {"contiguous": Dealer(plan, grid, Dealing("contiguous"))}
     if own.kind not in dealers:

@@ -93,6 +93,7 @@ class Grid:
         length: samples in the plan, or None if it is endless.
         batch_size: samples per rank and step.
         remainder: handling of the samples at the end that do not fill a global batch.
+        group: samples that one rank gets together, of which a batch is a multiple; only the last ones may be fewer.
         borders: positions at which batches begin again, ascending: those of `borders_of`.
         numbered: number of the first step; None for as many as there are before the start with batches of this size.
     """
@@ -103,6 +104,7 @@ class Grid:
     rank: int
     world_size: int
     remainder: Remainder
+    group: int = 1
     borders: tuple[int, ...] = ()
     numbered: int | None = None
 
@@ -206,7 +208,23 @@ class Grid:
             return 0, 0
         if self.remainder == "pad":
             return self.rank * self.batch_size, (self.rank + 1) * self.batch_size
-        return left * self.rank // self.world_size, left * (self.rank + 1) // self.world_size
+        return share(left, self.rank, self.world_size, self.group), share(
+            left, self.rank + 1, self.world_size, self.group
+        )
+
+    @property
+    def shares_out(self) -> bool:
+        """Return whether the samples at the end, if there are any, are enough for each rank to get some."""
+        return not 0 < -(-self.left_over // self.group) < self.world_size
+
+
+def share(count: int, rank: int, ranks: int, group: int = 1) -> int:
+    """Return where the part of a rank begins if positions are divided into nearly equal parts of whole groups.
+
+    >>> [share(10, rank, 3) for rank in range(4)], [share(11, rank, 3, 2) for rank in range(4)]
+    ([0, 3, 6, 10], [0, 4, 8, 11])
+    """
+    return min(-(-count // group) * rank // ranks * group, count)
 
 
 @lru_cache(64)

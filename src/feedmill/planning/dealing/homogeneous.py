@@ -26,7 +26,7 @@ def run_length_of(plan: Any) -> int:
         return 1  # in a packed plan only the documents come in runs, not the rows
     node = getattr(plan, "node", None)
     node = node.child if isinstance(node, Skip) else node
-    return node.run_length if isinstance(node, Interleaved) else 1
+    return node.run_length if isinstance(node, Interleaved) and node.one_source else 1
 
 
 def check_skip(plan: Plan) -> None:

@@ -4,6 +4,7 @@ from feedmill.planning.nodes.base import Leaf, Located, Node
 from feedmill.planning.nodes.blend import Blend, EpochizedBlend, Interleaved, StagedBlend
 from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.curriculum import Curriculum
+from feedmill.planning.nodes.groups import Groups
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, ShardShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
@@ -15,6 +16,7 @@ __all__ = [
     "Concat",
     "Curriculum",
     "EpochizedBlend",
+    "Groups",
     "Interleaved",
     "Leaf",
     "Located",

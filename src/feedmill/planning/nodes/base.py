@@ -71,6 +71,8 @@ class Node(ABC):
         leaves: numbers of all leaves below, without duplicates.
         in_slices: whether rank *r* gets the *r*-th slice of a global batch, as in the tool whose order this is.
         scatters: whether consecutive positions are samples from anywhere in the children.
+        group: samples that stay together (`nodes.groups`): every run of this many positions of the node's stream is one
+            or several whole groups. 1 for single samples, None for groups that are not aligned in this way.
         tag: name of the class in the outlines of states, unique among all classes; None for abstract classes.
         args: names of the constructor's arguments that determine the order, as outlines list them. Each is an attribute
             with plain data, unless `arguments` returns something else. An argument ``key`` is a key of 64 bits.
@@ -81,7 +83,8 @@ class Node(ABC):
     children: tuple[Node, ...] = ()
     leaves: tuple[int, ...] = ()
     in_slices: ClassVar[bool] = False
-    scatters: ClassVar[bool] = False
+    scatters: bool = False
+    group: int | None = 1
     tag: ClassVar[str | None] = None
     args: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Any]] = {}
@@ -186,6 +189,15 @@ class Node(ABC):
         """Return for each child the length of the prefix of its stream that the first `total` positions stay within."""
         return self.draws(total)
 
+    @property
+    def first_group(self) -> int | None:
+        """`group` of the first epoch alone, whose length need not be whole runs."""
+        return self.group
+
+    def whole(self, total: int) -> int:
+        """Return the largest number of positions up to `total` after which this stream can be cut between groups."""
+        return total
+
     def seams(self, start: int, stop: int) -> IntArray:
         """Return where passes and stages end inside ``(start, stop)`` of this node's stream, int64[n, 2], in any order.
 
@@ -205,6 +217,15 @@ class Node(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
+
+    def ungrouped(self, parent: str) -> None:
+        """Raise `ConfigError` if this node has groups, for parents that would tear them apart."""
+        if self.group != 1:
+            raise ConfigError(
+                f"{parent} would tear the groups of a source apart ({self.describe()})",
+                kind="bad-recipe",
+                fix="Remove it, or set 'groups' on the source that it is for.",
+            )
 
     def finite(self, parent: str) -> int:
         """Return the length, for parents that need a finite node.

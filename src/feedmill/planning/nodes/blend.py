@@ -18,6 +18,8 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError
 from feedmill.planning.mixing import PERIOD_LIMIT, Change
 from feedmill.planning.nodes.base import LONGEST, NOWHERE, Epochs, IntArray, Junction, Node, borders
+from feedmill.planning.nodes.concat import common_group
+from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import Repeat, epochs_of, epochs_text
 
 if TYPE_CHECKING:
@@ -72,9 +74,11 @@ class Interleaved(Junction):
     Attributes:
         asked_length: `length` as given.
         run_length: samples of one child at a time.
+        in_groups: whether the runs only keep groups of samples together.
     """
 
     run_length: int = 1
+    in_groups = False
     options: ClassVar[Mapping[str, Any]] = {"run_length": 1}
     restarts = False
     """Whether the schedule begins again with each epoch, even after whole periods."""
@@ -98,6 +102,55 @@ class Interleaved(Junction):
         # An endless child counts as one epoch of maximum length.
         self._lengths = np.array([LONGEST if size is None else size for size in lengths], np.int64)
         self._per_epoch = np.array(schedule.drawn(self.length or LONGEST), np.int64)
+        self._first_group = self._common_group()
+        self.group = self._first_group
+        if self.group is not None and (self.length or 0) % self.group:
+            self.group = None  # the next epoch begins within a run
+
+    def _common_group(self) -> int | None:
+        """Return `Node.first_group`.
+
+        Raises:
+            ConfigError: runs of one child at a time are not whole groups of it.
+        """
+        drawn = [child for number, child in enumerate(self.children) if self._schedule.counts[number]]
+        if len(drawn) == 1:
+            return drawn[0].group
+        for child in drawn:
+            if child.group is None:
+                raise ConfigError(
+                    f"groups of different sizes cannot be blended with other samples ({described(child)})",
+                    kind="bad-recipe",
+                    fix="Give all groups of this source one size, make it the only source, or use 'concat'.",
+                )
+            if self.run_length % child.group:
+                raise ConfigError(
+                    f"a blend in runs of {self.run_length:,} samples would tear groups of {child.group:,} apart"
+                    f" ({described(child)})",
+                    kind="bad-recipe",
+                    fix=f"Use runs of a multiple of {child.group:,} samples.",
+                )
+        return common_group(drawn)
+
+    @property
+    def first_group(self) -> int | None:
+        return self._first_group
+
+    @property
+    def one_source(self) -> bool:
+        """Return whether runs are batches of one source, and not only whole groups of samples."""
+        return self.run_length > 1 and not self.in_groups
+
+    def whole(self, total: int) -> int:
+        begin = total // self.run_length * self.run_length
+        if self.length is not None:  # runs begin again with each epoch
+            epoch, rest = divmod(total, self.length)
+            begin = epoch * self.length + rest // self.run_length * self.run_length
+        cut = total
+        for child, before, drawn in zip(self.children, self.draws(begin), self.draws(total), strict=True):
+            if drawn > before or self.run_length == 1:
+                cut = min(cut, total - (drawn - child.whole(drawn)))
+        return cut
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[Any], IntArray, Epochs]:
         child, ordinal = self._schedule.at(positions)
@@ -250,6 +303,7 @@ class Blend(Interleaved):
         limit: longest period that is stored as a table.
         run_length: samples of one child at a time. With more than 1, runs are interleaved instead of samples, and each
             child is always within one run of its share.
+        in_groups: see `Interleaved`.
     """
 
     tag = "blend"
@@ -264,13 +318,14 @@ class Blend(Interleaved):
         length: int | None = None,
         limit: int = PERIOD_LIMIT,
         run_length: int = 1,
+        in_groups: bool = False,
     ) -> None:
         if len(children) != len(weights):
             raise ConfigError(f"{len(children)} sources and {len(weights)} weights", kind="bad-recipe")
         from feedmill.planning.mixing.blend import run_schedule
 
         self.schedule, self.limit = run_schedule(weights, run_length, limit), limit
-        self.run_length = run_length
+        self.run_length, self.in_groups = run_length, in_groups
         super().__init__(children, self.schedule, length)
 
     @property
@@ -329,6 +384,8 @@ class EpochizedBlend(Interleaved):
         if len(children) != len(repetitions):
             raise ConfigError(f"{len(children)} sources and {len(repetitions)} repetitions", kind="bad-recipe")
         sizes = [child.finite("an epochized blend") for child in children]
+        for child in children:
+            child.ungrouped("'blend_epochized'")
         self.counts = [epochs_of(times, size)[1] for times, size in zip(repetitions, sizes, strict=True)]
         self.repetitions = [epochs_of(times, size)[0] for times, size in zip(repetitions, sizes, strict=True)]
         from feedmill.planning.mixing.lines import LINES_LIMIT
@@ -397,6 +454,7 @@ class StagedBlend(Interleaved):
             A third item, ``linear`` or ``cosine``, makes it a ramp from the weights of the stage before to its own.
         length: length of the node; must not exceed what stages and children allow.
         run_length: samples of one source at a time; the length of every stage but the last must be a multiple of it.
+        in_groups: see `Interleaved`.
         caps: for each stage, how often it may repeat sources, or None; checked by `bounds`. By default, no limits.
     """
 
@@ -411,6 +469,7 @@ class StagedBlend(Interleaved):
         *,
         length: int | None = None,
         run_length: int = 1,
+        in_groups: bool = False,
         caps: Sequence[Caps | None] = (),
     ) -> None:
         for number, (_, weights, *_) in enumerate(stages):
@@ -423,7 +482,7 @@ class StagedBlend(Interleaved):
         samples, weights, *_ = zip(*(stage[:2] for stage in stages), strict=True) if stages else ((), ())
         ramps = [stage[2] if len(stage) > 2 else None for stage in stages]
         self.stages = Stages(weights, samples, run_length, ramps)
-        self.run_length, self.caps = run_length, tuple(caps)
+        self.run_length, self.in_groups, self.caps = run_length, in_groups, tuple(caps)
         super().__init__(children, self.stages, length, self.stages.length)
 
     def arguments(self) -> dict[str, Any]:

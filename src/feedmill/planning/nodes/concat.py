@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,18 @@ from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of
 from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Junction, Node, borders
 from feedmill.planning.nodes.repeat import too_long
+
+
+def common_group(children: Sequence[Node], sizes: Sequence[int] = ()) -> int | None:
+    """Return the samples of a run that is whole groups of each of several nodes; None if there is no such number.
+
+    Args:
+        sizes: multiples of which the run must divide.
+    """
+    groups = [child.group for child in children]
+    known = [group for group in groups if group is not None]
+    together = lcm(*known)
+    return None if len(known) < len(groups) or any(size % together for size in sizes) else together
 
 
 class Concat(Junction):
@@ -28,6 +41,7 @@ class Concat(Junction):
         if self.length > LONGEST:
             raise too_long(self.length)
         self._starts = bounds_of(self._sizes[:-1])
+        self.group = common_group(self.children, self._sizes)
         self._ends = self._starts + np.array(self._sizes, np.int64)
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[npt.NDArray[np.int64], IntArray, Epochs]:
@@ -36,6 +50,15 @@ class Concat(Junction):
 
     def outward(self, child: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         return positions + self._starts[child], epochs
+
+    def whole(self, total: int) -> int:
+        epochs, rest = divmod(total, self.length)
+        if not rest:
+            return total
+        number = int(np.searchsorted(self._ends, rest))  # the child in which the cut is, or after which
+        before = epochs * self._sizes[number]
+        inside = self.children[number].whole(before + rest - int(self._starts[number])) - before
+        return epochs * self.length + int(self._starts[number]) + inside
 
     def draws(self, total: int) -> Sequence[int]:
         epochs, rest = divmod(total, self.length)

@@ -67,6 +67,7 @@ class Curriculum(Wrapper):
         ranking: Ranking | None = None,
     ) -> None:
         super().__init__(child)
+        child.ungrouped("a curriculum of samples")
         self.length = child.finite("a curriculum")
         if begin not in BEGINNINGS or window < 1:
             raise ConfigError(

@@ -223,18 +223,19 @@ def ranked(values: npt.NDArray[Any]) -> Ranking:
     count = len(values)
     kind = np.uint32 if count < 1 << 32 else np.uint64
     order, ranks = np.empty(count, kind), np.empty(count, kind)
-    starts, at = [], 0
+    starts = np.empty(count, kind)  # memory that is not written to is not used
+    at = distinct = 0
     for samples, firsts in _sorted(values, None):
         order[at : at + len(samples)] = samples
-        starts.append((firsts + at).astype(kind))
-        at += len(samples)
+        starts[distinct : distinct + len(firsts)] = firsts + at
+        at, distinct = at + len(samples), distinct + len(firsts)
     for first in range(0, count, _AT_ONCE):
         part = order[first : first + _AT_ONCE]
         ranks[part] = np.arange(first, first + len(part), dtype=kind)
     digest = xxhash.xxh3_64(values.dtype.str.encode())
     for first in range(0, count, _AT_ONCE):
         digest.update(np.ascontiguousarray(values[first : first + _AT_ONCE]).data)
-    return Ranking(order, ranks, np.concatenate(starts), digest.hexdigest())
+    return Ranking(order, ranks, starts[:distinct], digest.hexdigest())
 
 
 def _sorted(values: npt.NDArray[Any], members: npt.NDArray[Any] | None) -> Iterator[tuple[IntArray, IntArray]]:

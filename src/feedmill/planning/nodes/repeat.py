@@ -49,6 +49,7 @@ class Repeat(Wrapper):
         if self.length is not None and self.length > LONGEST:
             raise too_long(self.length)
         self.max_repeats, self.name = max_repeats, name
+        self.group = child.group  # of the child's stream, which is this one's
 
     def arguments(self) -> dict[str, Any]:
         return {"times": str(self.times), "length": None} if self.times else {"times": None, "length": self.length}
@@ -72,6 +73,14 @@ class Repeat(Wrapper):
         if self.length is None:
             return stream, epochs * 0
         return stream % self.length, stream // self.length
+
+    @property
+    def first_group(self) -> int | None:
+        inside = None not in (self.length, self._inner) and (self.length or 0) <= (self._inner or 0)
+        return self.child.first_group if inside else self.group
+
+    def whole(self, total: int) -> int:
+        return self.child.whole(total)
 
     def seams(self, start: int, stop: int) -> IntArray:
         return self.child.seams(start, stop)

@@ -43,6 +43,7 @@ class Shuffle(Wrapper):
 
     def __init__(self, child: Node, key: int) -> None:
         super().__init__(child)
+        child.ungrouped("a shuffle of samples")
         self.length = child.finite("a shuffle")
         self.key = key
 

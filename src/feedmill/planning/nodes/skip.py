@@ -123,6 +123,29 @@ class Skip(Wrapper):
         super().__init__(child)
         self.gaps = Gaps(ranges, LONGEST if child.length is None else child.length, text)
         self.length = None if child.length is None else child.length - self.gaps.count
+        self.group = child.group
+        if child.first_group != 1:
+            self._check_groups(child)
+            group, bounds = child.first_group, np.concatenate([self.gaps.firsts, self.gaps.stops])
+            self.group = None if group is None or (bounds % group).any() else group
+
+    def _check_groups(self, child: Node) -> None:
+        """Raise `ConfigError` if a skipped range is not whole groups."""
+        for first, stop in zip(self.gaps.firsts.tolist(), self.gaps.stops.tolist(), strict=True):
+            begin, end = child.whole(first), stop
+            while child.whole(end) < stop and end != child.length:
+                end += 1
+            if (begin, end) != (first, stop):
+                raise ConfigError(
+                    f"the skip list removes the positions [{first:,}, {stop:,}) from groups of samples that stay"
+                    " together",
+                    kind="bad-skip",
+                    fix=f"Skip whole groups, here [{begin}, {end}), or substitute bad samples (on_error='substitute').",
+                )
+
+    def whole(self, total: int) -> int:
+        inner = self.child.whole(self.gaps.after(total))
+        return min(total, inner - self.gaps.skipped(inner))
 
     def arguments(self) -> dict[str, Any]:
         ranges = zip(self.gaps.firsts.tolist(), self.gaps.stops.tolist(), strict=True)

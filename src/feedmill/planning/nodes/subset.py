@@ -24,6 +24,7 @@ class Subset(Wrapper):
 
     def __init__(self, child: Node, start: int, stop: int) -> None:
         super().__init__(child)
+        child.ungrouped("a subset")
         size = child.finite("a subset")
         if len(child.leaves) != 1:
             raise ConfigError(

@@ -31,6 +31,8 @@ from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.blend import Caps
+from feedmill.planning.nodes.concat import common_group
+from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -44,12 +46,16 @@ from feedmill.planning.recipes.member import (
     aux_is_there,
     aux_url,
     bounds_of,
-    curriculum_of,
+    grouped_range,
     join_folder,
     join_parts,
     names_of,
+    no_whole_group,
+    ordered,
     recipe_line,
+    rounded,
     shuffle_as,
+    whole_groups,
     within,
 )
 from feedmill.planning.recipes.read import Open, members
@@ -114,6 +120,12 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
+            if packing.method == "best_fit" and plan.node.first_group != 1:
+                raise ConfigError(
+                    f"best-fit packing would put the samples of a group into different rows ({described(plan.node)})",
+                    kind="bad-recipe",
+                    fix="Use 'method: concat', which keeps their order and cuts rows anywhere, or remove 'groups'.",
+                )
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     else:
         _warn_of_refused(plan)
@@ -280,7 +292,7 @@ class _Compiler:
         if node.length is None and model.samples is None and model.epochs is None and cap is None:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
-            return Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name)
+            return whole_groups(Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name))
 
 
 def _run_length(model: RecipeModel) -> int:
@@ -323,8 +335,10 @@ class Walk:
         weights: Sequence[Any] = [1 if member.weight is None else member.weight for member in members]
         if mix.unit != "samples":
             weights = per_sample(weights, lambda i: self.mean(streams[i], (*place, "blend", i), mix.unit))
+        run_length, in_groups = group_runs(streams, run_length)
         with recipe_line(self.file, (*place, "blend") if samples is None else ("samples",)):
-            return Blend(streams, weights, length=samples, run_length=run_length)
+            make = partial(Blend, streams, weights, run_length=run_length, in_groups=in_groups)
+            return in_whole_groups(make, streams, samples)
 
     def cells(
         self,
@@ -360,7 +374,7 @@ class Walk:
                     node = Subset(node, *within(of.ranges, len(cell)))
             if member.curriculum is not None:
                 with recipe_line(self.file, (*place, "curriculum")):
-                    node = curriculum_of(node, member.curriculum, self.seed, prefix + own, self.compiler.sources)
+                    node = ordered(node, member, None, self.seed, prefix + own, self.compiler.sources)
             else:
                 order = member.shuffle or as_described(shuffle, dataset)
                 node = shuffle_as(node, order, self.seed, prefix + own, self.compiler.sources)
@@ -412,6 +426,7 @@ class Walk:
         def mean(source: int, unit: str = "tokens") -> Fraction:
             return self.mean(streams[source], (*place, "blend", source), unit)
 
+        run_length, in_groups = group_runs(streams, run_length)
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
         for number, stage in enumerate(stages):
             assert isinstance(stage.weights, dict)  # `staged` has read the files
@@ -427,7 +442,8 @@ class Walk:
                 parts.append((length, shares, stage.ramp))
         caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
-            return StagedBlend(streams, parts, length=samples, run_length=run_length, caps=caps)
+            make = partial(StagedBlend, streams, parts, run_length=run_length, in_groups=in_groups, caps=caps)
+            return in_whole_groups(make, streams, samples)
 
     def epochized(self, members: Sequence[Member], place: Place, prefix: str, shuffle: ShuffleModel) -> Node:
         """Return an epochized blend: each epoch holds every member `repetitions` times."""
@@ -498,7 +514,7 @@ class Walk:
         """Return the member repeated `times` times; None repeats it without end."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
-            return Repeat(node, times, max_repeats=member.max_repeats, name=name)
+            return whole_groups(Repeat(node, times, max_repeats=member.max_repeats, name=name))
 
     def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """Return one epoch of a member in its own order, or an endless node."""
@@ -546,9 +562,9 @@ class Walk:
             node = self.dataset(member, place, name)
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
-        if member.curriculum is not None:
-            with recipe_line(self.file, (*place, "curriculum")):
-                return curriculum_of(node, member.curriculum, self.seed, name, self.compiler.sources)
+        if member.curriculum is not None or member.groups is not None:
+            with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+                return ordered(node, member, shuffle, self.seed, name, self.compiler.sources)
         with recipe_line(self.file, (*place, "shuffle")):
             return shuffle_as(node, shuffle, self.seed, name, self.compiler.sources)
 
@@ -561,8 +577,14 @@ class Walk:
             self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
             return leaf
+        dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
-            return Subset(leaf, *bounds_of(self.file, member, self.compiler.sources[leaf.number]))
+            start, stop = asked = bounds_of(self.file, member, dataset)
+            if member.groups is not None:
+                start, stop = grouped_range(member.groups, dataset, start, stop)
+            if (start, stop) != asked and start < stop:
+                logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
+            return Subset(leaf, start, stop)
 
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
@@ -776,6 +798,35 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
 def _mean(walk: Walk, streams: dict[int, tuple[Fraction, Node]], number: int, unit: str) -> Fraction:
     """Return the mean tokens, or units of another kind, per sample of a member."""
     return sum((share * walk.mean(node, ("blend", number), unit) for share, node in streams.values()), Fraction(0))
+
+
+def group_runs(streams: Sequence[Node], run_length: int) -> tuple[int, bool]:
+    """Return the run length of a blend, and whether it only keeps groups of samples together."""
+    together = common_group(streams)
+    if len(streams) == 1 or run_length > 1 or together is None or together == 1:
+        return run_length, False  # `Interleaved` rejects what tears groups apart
+    return together, True
+
+
+def in_whole_groups(make: Callable[..., Node], streams: Sequence[Node], samples: int | None) -> Node:
+    """Return a blend of some length that ends with a whole group.
+
+    Args:
+        make: returns the blend of a length.
+        streams: its children.
+        samples: the length in the recipe.
+    """
+    if samples is None or all(stream.group == 1 for stream in streams):
+        return make(length=samples)
+    free = make(length=None)
+    if samples > (free.length or samples):
+        return make(length=samples)  # an error that says how many there are
+    length = free.whole(samples)
+    if not length:
+        raise no_whole_group(free, samples)
+    if length < samples:
+        logger.warning("%s", rounded(samples, length, free))
+    return make(length=length)
 
 
 def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Callable[..., str]) -> None:

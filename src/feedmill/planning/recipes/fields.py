@@ -196,6 +196,30 @@ class CurriculumModel(Strict):
     )
 
 
+class GroupsModel(Strict):
+    """Samples of a source that come one after another."""
+
+    size: Count | None = Field(None, description="samples of each group")
+    by: str | None = Field(None, min_length=1, description="instead: a field of numbers or texts, equal within a group")
+    within: Literal["stored", "shuffled"] = Field(
+        "stored", description="order of a group's samples; shuffled: a new one in each epoch"
+    )
+
+    @model_validator(mode="after")
+    def _size_or_column(self) -> GroupsModel:
+        one_of(self, "size", "by")
+        return self
+
+
+def _short_groups(value: Any) -> Any:
+    """A number, or its text, is a size; another text is a column."""
+    number = _as_number(value)
+    if type(number) is int:
+        return {"size": number}
+    return {"by": value} if isinstance(value, str) else value
+
+
+GroupsField = Annotated[GroupsModel, BeforeValidator(_short_groups, json_schema_input_type=GroupsModel | int | str)]
 CurriculumField = Annotated[CurriculumModel, BeforeValidator(short("by"), json_schema_input_type=CurriculumModel | str)]
 
 Unit = Literal["samples", "tokens", "loss_tokens", "episodes", "hours"]
@@ -473,7 +497,7 @@ Poses = Annotated[
 
 
 class CellColumn(Strict):
-    """A numeric column whose ranges make cells."""
+    """A column whose values make cells, by ranges of numbers, or with a value for documents without one."""
 
     column: str = Field(min_length=1, description="name of the column")
     edges: list[StrictInt | StrictFloat] | None = Field(
@@ -482,10 +506,12 @@ class CellColumn(Strict):
     quantiles: Annotated[int, Field(ge=2, le=1000, strict=True)] | None = Field(
         None, description="number of ranges with equally many documents"
     )
+    missing: _Value | None = Field(None, description="value of documents without one; by default, they are in no cell")
 
     @model_validator(mode="after")
     def _fits_together(self) -> CellColumn:
-        one_of(self, "edges", "quantiles")
+        if self.missing is None or (self.edges is not None and self.quantiles is not None):
+            one_of(self, "edges", "quantiles")
         if self.edges is not None and any(not a < b for a, b in pairwise(self.edges)):
             raise ValueError(f"the edges {self.edges} do not ascend")
         return self

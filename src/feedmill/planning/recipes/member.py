@@ -10,11 +10,15 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Order
 from feedmill.planning.dialects import Place
-from feedmill.planning.nodes import Curriculum, Node, shuffled
-from feedmill.planning.nodes.ranking import ranking_of
+from feedmill.planning.nodes import Curriculum, Groups, Leaf, Node, Repeat, shuffled
+from feedmill.planning.nodes.groups import bounds_of_groups, described
+from feedmill.planning.nodes.ranking import ranking_of, values_of
+from feedmill.planning.nodes.shuffle import usual_block
 from feedmill.planning.permutation import derive
 from feedmill.planning.recipes.read import kind_of
 from feedmill.planning.tree import unique_names
@@ -23,7 +27,7 @@ from feedmill.storage import join_url
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import JoinSide
-    from feedmill.planning.recipes.fields import CurriculumModel, JoinPart, ShuffleModel
+    from feedmill.planning.recipes.fields import GroupsModel, JoinPart, ShuffleModel
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member
 
@@ -107,16 +111,78 @@ def shuffle_as(node: Node, shuffle: ShuffleModel | None, seed: int, name: str, s
 
 
 def _ordered(node: Node) -> Node | None:
-    """Return a node with a curriculum among those that a shuffle of this one would rearrange, if there is one."""
-    if isinstance(node, Curriculum):
+    """Return a node with a curriculum or groups among those that a shuffle of this one would rearrange."""
+    if isinstance(node, Curriculum | Groups):
         return node
     return next((inner for child in node.children if (inner := _ordered(child)) is not None), None)
 
 
-def curriculum_of(node: Node, model: CurriculumModel, seed: int, name: str, sources: Sequence[Dataset]) -> Curriculum:
-    """Return the node in the order of a column; the key is derived from the seed and the name, as for a shuffle."""
-    ranking = ranking_of(node, model.by, sources)
-    return Curriculum(node, derive(seed, "curriculum", name), model.by, model.from_, model.window, ranking=ranking)
+def ordered(
+    node: Node, member: Member, shuffle: ShuffleModel | None, seed: int, name: str, sources: Sequence[Dataset]
+) -> Node:
+    """Return a member with a `curriculum` or `groups`; the key is derived from the seed and the name.
+
+    Args:
+        node: its samples in stored order.
+        shuffle: the shuffle of its groups.
+        sources: the datasets of the leaves by number.
+    """
+    order: list[Any] = ["none" if shuffle is None else shuffle.kind]
+    if member.curriculum is not None:
+        model = member.curriculum
+        order = ["curriculum", model.by, model.from_, model.window]
+    elif shuffle is not None and shuffle.kind == "block":
+        order += [shuffle.block or usual_block(node, sources), shuffle.window]
+    if member.groups is not None:
+        by, size, within = member.groups.by, member.groups.size, member.groups.within
+        return Groups.made(node, derive(seed, "groups", name), order, size, by, within, sources)
+    _, by, begin, window = order
+    return Curriculum(node, derive(seed, "curriculum", name), by, begin, window, ranking=ranking_of(node, by, sources))
+
+
+def grouped_range(groups: GroupsModel, dataset: Dataset, start: int, stop: int) -> tuple[int, int]:
+    """Return a subset of whole groups: both bounds are moved down to the first sample of their group."""
+    size = len(dataset)
+    if not 0 <= start < stop <= size:
+        return start, stop  # an error of the node
+    if groups.size is not None:
+        bounds = np.array([0, start, stop]) // groups.size * groups.size
+        return int(bounds[1]), stop if stop == size else int(bounds[2])
+    assert groups.by is not None  # the schema requires one of the two
+    firsts = bounds_of_groups(values_of(Leaf(0, size), groups.by, [dataset], texts=True), groups.by)
+    first, end = firsts[np.searchsorted(firsts, [start, stop], side="right") - 1].tolist()
+    return first, end
+
+
+def whole_groups(node: Repeat) -> Repeat:
+    """Return a repetition that ends with a whole group: with the last one that it has all of.
+
+    Raises:
+        ConfigError: it has no whole group.
+    """
+    if node.group == 1 or node.length is None:
+        return node
+    length = node.whole(node.length)
+    if length == node.length:
+        return node
+    if not length:
+        raise no_whole_group(node, node.length)
+    logger.warning("%s", rounded(node.length, length, node))
+    return Repeat(node.child, length=length, max_repeats=node.max_repeats, name=node.name)
+
+
+def no_whole_group(node: Node, length: int) -> ConfigError:
+    """Return the error for a length in which no group fits."""
+    return ConfigError(
+        f"{length:,} samples are less than one group ({described(node)})",
+        kind="bad-recipe",
+        fix="Use more samples.",
+    )
+
+
+def rounded(asked: int, length: int, node: Node) -> str:
+    """Return what happened to a length that is not whole groups."""
+    return f"{asked:,} samples are {length:,}, which are whole groups ({described(node)})"
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:

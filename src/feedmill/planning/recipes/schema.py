@@ -39,6 +39,8 @@ from feedmill.planning.recipes.fields import (
     EpisodesModel,
     Epochs,
     FimModel,
+    GroupsField,
+    GroupsModel,
     HomogeneousModel,
     JoinPart,
     LanguageModel,
@@ -216,6 +218,10 @@ class Member(Strict):
     shuffle: ShuffleField | None = Field(None, description="overrides the recipe's 'shuffle'")
     curriculum: CurriculumField | None = Field(
         None, description="order by a column, instead of 'shuffle': see docs/order.md"
+    )
+    groups: GroupsField | None = Field(
+        None,
+        description="samples that stay together: a size, or a column; shuffled as units: see docs/order.md",
     )
     repetitions: Epochs | None = Field(
         default=None, description="in 'blend_epochized': repetitions per epoch, default 1"
@@ -437,11 +443,11 @@ class RecipeModel(Strict):
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
         members = self.blend or self.concat or ([self.source] if self.source else [])
-        names = ("shuffle", "curriculum", "epochs", "max_repeats")
+        names = ("shuffle", "curriculum", "groups", "epochs", "max_repeats")
         own = [name for member in members for name in names if getattr(member, name)]
         if own or "shuffle" in self.model_fields_set:
             raise ValueError(
-                f"'order' replaces 'shuffle', and 'curriculum', 'epochs' and 'max_repeats' of sources: remove"
+                f"'order' replaces 'shuffle', and 'curriculum', 'groups', 'epochs' and 'max_repeats' of sources: remove"
                 f" {own[0] if own else 'shuffle'!r}"
             )
         if self.order.kind == "megatron":
@@ -464,14 +470,14 @@ class RecipeModel(Strict):
 
 def _check_order(member: Member) -> None:
     """Raise `ValueError` for an order of a source that has no samples in stored order, or has two orders."""
-    if member.curriculum is None:
-        return
-    if member.path is None and member.join is None and member.concat is None and member.cells is None:
-        raise ValueError(
-            "'curriculum' needs a dataset ('path', 'join', 'cells') or a 'concat': move it to the datasets"
-        )
-    if member.shuffle is not None:
+    for name, fitting in (("curriculum", ("path", "join", "cells")), ("groups", ("path", "join"))):
+        if getattr(member, name) is not None and not any(getattr(member, key) for key in (*fitting, "concat")):
+            shown = ", ".join(f"'{key}'" for key in fitting)
+            raise ValueError(f"{name!r} needs a dataset ({shown}) or a 'concat': move it to the datasets")
+    if member.curriculum is not None and member.shuffle is not None:
         raise ValueError("'curriculum' replaces 'shuffle': remove one of them; its 'window' says how much is shuffled")
+    if member.groups is not None and member.shuffle is not None and member.shuffle.kind == "shards":
+        raise ValueError("'groups' are shuffled as units: use 'shuffle' block, global or none")
 
 
 def _lengths_named(mix: Member | RecipeModel) -> Iterator[str]:
@@ -508,6 +514,7 @@ def _check_mix(mix: Member | RecipeModel) -> None:
 _MODELS: dict[str, type[BaseModel]] = {
     "shuffle": ShuffleModel,
     "curriculum": CurriculumModel,
+    "groups": GroupsModel,
     "order": OrderModel,
     "pack": PackModel,
     "stages": StageModel,

@@ -1,0 +1,40 @@
+"""``feedmill documents embed``: a vector of each document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from feedmill.cli.command import command
+from feedmill.cli.output import emit_report, facts
+from feedmill.cli.tag import of_model
+from feedmill.curation.options import Embed
+from feedmill.jobs.options import call
+
+if TYPE_CHECKING:
+    from feedmill.curation.embed import EmbedReport
+
+
+@command(Embed, engines=True)
+def embed(options: Embed, json: bool) -> None:
+    from feedmill.curation.embed import embed as run
+
+    report = call(run, options)
+    emit_report(report, json, lambda: show(report))
+
+
+def show(report: EmbedReport) -> None:
+    """Print what was done."""
+    reused = f" ({report.reused} up to date)" if report.reused else ""
+    facts(
+        [
+            ("files", f"{report.files:,}{reused}"),
+            ("vectors", f"{report.rows:,} of {report.dimension:,} numbers"),
+            ("model", of_model(report.model) if report.model else None),
+            ("embeddings", ", ".join(report.outputs)),
+            ("time", f"{report.seconds:.2f} s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)

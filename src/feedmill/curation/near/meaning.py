@@ -1,0 +1,521 @@
+"""Near-duplicates by meaning: documents whose embeddings are similar, as `feedmill.curation.embed` wrote them.
+
+1. *reading*: The ids and lengths of the documents of a file, and whether they are those that were embedded.
+2. *centers*: K-means of a sample of all vectors: one unit.
+3. *assigning*: The rows of a file, ordered by cluster.
+4. *comparing*: Clusters, several a unit. A document is kept unless a kept one before it in its cluster is similar.
+5. *writing*: Attributes, in the form of `feedmill.curation.near.finish`.
+
+Pairs in two clusters are not found. With up to `EXACT` documents there is one cluster. In memory of a unit are the ids
+and labels of a file, or one block of a cluster and as many of its vectors as `room` allows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from feedmill.curation.attribute_set import digest_ids, fingerprint, set_store
+from feedmill.curation.dry_run import plan_set, read_first
+from feedmill.curation.embed import current_vectors, place_of, read_vectors
+from feedmill.curation.manifest_entries import entry, record, restore
+from feedmill.curation.near.finish import Finished, marked_row, sources_of
+from feedmill.curation.near.kmeans import SAMPLE, centers_of, cover, nearest, unit
+from feedmill.curation.near.labels import EXAMPLES, LARGEST
+from feedmill.curation.near.options import NearReport
+from feedmill.curation.near.parallel import THREADS, go_on, map_units
+from feedmill.curation.options import LONGEST, Neardedupe
+from feedmill.documents.file import DocumentFile
+from feedmill.documents.find import find_in_datasets
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import bad_row, ids_of, parse_texts
+from feedmill.errors import ConfigError, refuse_empty
+from feedmill.formats.arrays import Arrays, read_arrays, write_arrays
+from feedmill.formats.documents import write_lines
+from feedmill.formats.signatures import read_marker, write_marker
+from feedmill.jobs.dry_run import DryRun, perform
+from feedmill.jobs.engine import Where, current
+from feedmill.jobs.memory import room_of
+from feedmill.jobs.progress import Progress
+from feedmill.jobs.work import Work, foresee, tidy
+from feedmill.storage import Store, open_store, paths_of
+
+EXACT = 10_000
+"""Number of documents up to which all pairs are compared."""
+GROUP = 1 << 15
+"""Approximate number of documents of the clusters that a unit compares."""
+_SEED = 5
+
+
+class Source(NamedTuple):
+    """A file of documents, the number of its first one, and its vectors on this machine."""
+
+    file: DocumentFile
+    first: int
+    rows: int
+    ids: str
+    vectors: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all units know.
+
+    Attributes:
+        sources: the files, in order.
+        folder: of the units' files.
+        clusters: number of clusters.
+        threshold: similarity of duplicates.
+        longest: prefer the longest document instead of the first.
+        name, documents_folder: of the attribute set, and of the folder of documents.
+        room: memory of a unit in bytes.
+    """
+
+    sources: tuple[Source, ...]
+    folder: str
+    clusters: int
+    threshold: float
+    longest: bool
+    name: str
+    documents_folder: str
+    room: int
+
+    @property
+    def store(self) -> Store:
+        """The store of the units' files."""
+        return open_store(self.folder)
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return self.sources[-1].first + self.sources[-1].rows
+
+    @property
+    def firsts(self) -> npt.NDArray[np.int64]:
+        """Number of the first document of each file."""
+        return np.array([source.first for source in self.sources], np.int64)
+
+    def rows(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return vectors of length 1 by the numbers of their documents."""
+        which = np.searchsorted(self.firsts, numbers, "right") - 1
+        out = np.empty((len(numbers), self.dimension), np.float32)
+        for number in np.unique(which).tolist():
+            own = which == number
+            out[own] = read_vectors(self.sources[number].vectors)[numbers[own] - self.sources[number].first]
+        return unit(out)
+
+    @cached_property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+        return max(int(read_vectors(source.vectors).shape[1]) for source in self.sources)
+
+
+class Unit(NamedTuple):
+    """Unit of a stage: the number of a file, or of a group of clusters from `low` to `high`."""
+
+    job: Job
+    number: int
+    low: int = 0
+    high: int = 0
+
+    def __str__(self) -> str:
+        return f"unit {self.number}"
+
+
+def find_by_meaning(options: Neardedupe) -> NearReport:
+    """Write an attribute set that marks documents whose embeddings are similar to those of a kept one.
+
+    The result is the same for any number of workers and any memory. A repeated run only does the remaining work.
+
+    Raises:
+        EmptyResult: There are no documents.
+        NotFound: No files were found.
+        ConfigError: An option is invalid; a file has no embeddings, or those of other documents or another model.
+        DataError: A row is invalid.
+    """
+    allow_empty, folder = options.allow_empty, options.documents_folder
+    room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
+    every = options.settled()
+    reports = [NearReport(one.name) for one in every]
+    report = reports[0]
+    files = find_in_datasets(
+        paths_of(options.documents), report.warnings, folder, allow_missing=allow_empty, id=options.id
+    )
+    sources, made = _sources(files, str(options.embeddings), folder)
+    runs = [fingerprint([file.identity for file in files], one.as_dict(), made) for one in every]
+    target = set_store(files[0].store(), every[0].name)
+    shared = fingerprint(made, [file.identity for file in files], options.clusters, options.keep)
+    identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
+    done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
+    report.others = reports[1:]
+    where = f"attributes/{every[0].name}"
+
+    def plan(dry: DryRun) -> None:
+        if all(done):
+            return
+        foresee(target)
+        for one, already in zip(every, done, strict=True):
+            if not already:
+                plan_set(dry, files, one.name, folder)
+        rows = read_first(dry, files, _count, fields=("id", "text"))
+        if rows is not None:
+            refuse_empty(rows, rows, file=where, allow=allow_empty)
+
+    def execute() -> None:
+        if all(done):
+            tidy(target, identity=identity)
+        else:
+            with Work(target) as work:
+                work.begin(identity, keep_staged=True)
+                for one, run, into, already in zip(every, runs, reports, done, strict=True):
+                    if not already:
+                        _run(sources, one, f"{work.folder}/meaning-{shared}", run, room, into)
+                work.finish()
+        refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
+
+    perform(plan, execute)
+    return report
+
+
+def _sources(files: list[DocumentFile], embeddings: str, folder: str) -> tuple[tuple[Source, ...], Any]:
+    """Return the files with their vectors, and what identifies these."""
+    sources, first, models, hashes = list[Source](), 0, dict[str, str](), list[str]()
+    for file in files:
+        root, path = place_of(file, embeddings, documents=folder)
+        found = current_vectors(file, root, path)
+        models.setdefault(orjson.dumps(found.options.get("model"), option=orjson.OPT_SORT_KEYS).decode(), file.name)
+        if len(models) > 1:
+            one, other = list(models.values())[:2]
+            raise ConfigError(
+                f"the embeddings of this file and of {one} are of different models or settings",
+                file=other,
+                kind="settings-differ",
+                fix="Embed all documents with one model: feedmill documents embed --overwrite.",
+            )
+        store = open_store(root)
+        if not store.is_local:
+            raise ConfigError("embeddings must be on a local disk", file=root, fix="Copy them to a local path.")
+        sources.append(Source(file, first, found.rows, str(found.options.get("ids")), store.locate(path)))
+        first += found.rows
+        hashes.append(found.output.xxh3)
+    return tuple(sources), hashes
+
+
+def _run(
+    sources: tuple[Source, ...], options: Neardedupe, folder: str, run: str, room: int, report: NearReport
+) -> None:
+    documents = sources[-1].first + sources[-1].rows
+    wanted = options.clusters or (1 if documents <= EXACT else round(documents**0.5))
+    clusters = max(1, min(wanted, documents))
+    longest = options.keep == LONGEST
+    job = Job(sources, folder, clusters, options.similar, longest, options.name, options.documents_folder, room)
+
+    def stage(function: Any, units: list[Unit], word: str, last: bool = False) -> list[Any]:
+        with Progress(word, len(units), "units", options.progress) as bar:
+            where = Where(word, fingerprint(run, word), job.store, last=last)
+            return list(map_units(function, units, options.workers, bar, where))
+
+    by_file = [Unit(job, number) for number in range(len(sources))]
+    read = stage(read_file, by_file, "reading")
+    stage(find_centers, [Unit(job, 0)], "clustering")
+    counts: npt.NDArray[np.int64] = np.stack(stage(assign, by_file, "assigning")).sum(axis=0)
+    groups = _groups(counts)
+    compared = stage(compare, [Unit(job, n, *group) for n, group in enumerate(groups)], "comparing")
+    by_file = [Unit(job, number, 0, len(groups)) for number in range(len(sources))]
+    results = [
+        one.finished(hash_) for one, (hash_, _) in zip(stage(finish, by_file, "writing", True), read, strict=True)
+    ]
+    _report(job, results, len(groups), report)
+    report.added, report.empty = documents, sum(empty for _, empty in read)
+    report.candidates = sum(compared)
+    entries = [entry(result, result.duplicates, result.duplicates) for result in results]
+    manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run, "report": report.as_dict()}
+    record([source.file for source in sources], entries, options.name, options.documents_folder, manifest)
+
+
+def _groups(counts: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the bounds of groups of neighboring clusters with about `GROUP` documents, or one cluster with more."""
+    found, low, held = [], 0, 0
+    for at, count in enumerate(counts.tolist()):
+        if at > low and held + count > GROUP:
+            found.append((low, at))
+            low, held = at, 0
+        held += count
+    return [*found, (low, len(counts))]
+
+
+def _parsed(file: DocumentFile, lines: bytes, line: int) -> tuple[list[bytes], list[int]]:
+    """Return the ids and lengths of documents."""
+    rows = parse_texts(lines, file.name, line)
+    ids = ids_of(rows, file.name, line)
+    if not all(ids):
+        raise bad_row(b"-", "the row has no 'id'", file.name, line + ids.index(b""))
+    return ids, [len(row.text) for row in rows]
+
+
+def _count(file: DocumentFile, lines: bytes) -> int:
+    return len(_parsed(file, lines, 1)[0])
+
+
+def read_file(task: Unit) -> tuple[str, int]:
+    """Write the ids and lengths of a file's documents, unless an earlier run did.
+
+    The array file has ``ids`` uint8[bytes] and ``id_ends``, ``lengths`` int64[rows], and ``used`` uint8[rows]: whether
+    the vector is not zero. Return the hash of the documents, and the number of zeros.
+
+    Raises:
+        ConfigError: The documents are not those that were embedded, or a vector has no finite numbers.
+    """
+    job, source = task.job, task.job.sources[task.number]
+    path, marker = f"ids-{task.number:05d}", f"ids-{task.number:05d}.json"
+    if (known := read_marker(job.store, marker)) is not None:
+        return str(known["read"]), int(known["empty"])
+    ids, lengths, read, line = list[bytes](), list[int](), list[str](), 1
+    for block in read_blocks(source.file, fields=("id", "text"), hashed=read.append):
+        own, sizes = _parsed(source.file, bytes(block), line)
+        ids, lengths, line = ids + own, lengths + sizes, line + len(own)
+        go_on()
+    vectors, used = read_vectors(source.vectors), np.empty(len(ids), np.uint8)
+    if digest_ids(ids).hexdigest() != source.ids or len(vectors) != len(ids):
+        raise _other_documents(source.file)
+    for low in range(0, len(ids), _step(job)):
+        some = vectors[low : low + _step(job)]
+        if not np.isfinite(some).all():
+            raise ConfigError("an embedding is not finite", file=source.vectors, kind="bad-index", fix="Embed again.")
+        used[low : low + _step(job)] = some.any(axis=1)
+    arrays: Arrays = {
+        "ids": np.frombuffer(b"".join(ids), np.uint8),
+        "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
+        "lengths": np.array(lengths, np.int64),
+        "used": used,
+    }
+    write_arrays(job.store, path, arrays)
+    empty = int((used == 0).sum())
+    write_marker(job.store, marker, {"read": read[0], "empty": empty})
+    return read[0], empty
+
+
+def _other_documents(file: DocumentFile) -> ConfigError:
+    return ConfigError(
+        "the embeddings are of other documents than the file has",
+        file=file.name,
+        kind="changed",
+        fix="Run 'feedmill documents embed' again.",
+    )
+
+
+def _step(job: Job) -> int:
+    return max(1, job.room // (64 * max(1, job.dimension)))
+
+
+def find_centers(task: Unit) -> int:
+    """Write the centers of the clusters, unless an earlier run did. Return their number.
+
+    They are float32[clusters, d], stored as ``centers`` uint32.
+    """
+    job, path = task.job, "centers"
+    if not job.store.exists(path):
+        order = np.random.default_rng(_SEED).permutation(job.documents)
+        order = order[: max(SAMPLE * job.clusters, 1)] if job.clusters > 1 else order[:1]
+        sample = job.rows(np.sort(order))[np.argsort(np.argsort(order))]
+        used = np.flatnonzero(sample.any(axis=1))
+        found = centers_of(sample[used], min(job.clusters, max(1, len(used)))) if job.clusters > 1 else sample[:1]
+        write_arrays(job.store, path, {"centers": np.ascontiguousarray(found).view(np.uint32)})
+    return len(read_arrays(job.store, path)["centers"])
+
+
+def assign(task: Unit) -> npt.NDArray[np.int64]:
+    """Write the rows of a file by cluster, unless an earlier run did. Return the number of each cluster's documents.
+
+    The array file has ``order`` int64[rows with a vector], and ``starts`` int64[clusters + 1]: the rows of cluster k
+    are ``order[starts[k]:starts[k + 1]]``, ascending.
+    """
+    job, source = task.job, task.job.sources[task.number]
+    path = f"clusters-{task.number:05d}"
+    if not job.store.exists(path):
+        centers = read_arrays(job.store, "centers")["centers"].view(np.float32)
+        vectors = read_vectors(source.vectors)
+        used = np.flatnonzero(_ids(job.folder, task.number)["used"])
+        labels = np.zeros(len(used), np.int64)
+        if len(centers) > 1:
+            for low in range(0, len(used), _step(job)):
+                go_on()
+                labels[low : low + _step(job)] = nearest(unit(vectors[used[low : low + _step(job)]]), centers)
+        starts = np.zeros(job.clusters + 1, np.int64)
+        np.cumsum(np.bincount(labels, minlength=job.clusters), out=starts[1:])
+        write_arrays(job.store, path, {"order": used[np.argsort(labels, kind="stable")], "starts": starts})
+    return np.diff(read_arrays(job.store, path)["starts"])
+
+
+@lru_cache(64)
+def _ids(folder: str, number: int) -> Arrays:
+    return read_arrays(open_store(folder), f"ids-{number:05d}")
+
+
+def compare(task: Unit) -> int:
+    """Write what is removed of some clusters, unless an earlier run did. Return the number of compared pairs.
+
+    The array file has ``members`` int64[m], ascending, the numbers of removed documents, ``kept`` int64[m], their
+    witnesses, and ``similarity`` uint64[m], the bits of float64.
+    """
+    job = task.job
+    path = _marks_name(job, task.number)
+    if not job.store.exists(path):
+        files = [read_arrays(job.store, f"clusters-{number:05d}") for number in range(len(job.sources))]
+        members, kept, similarity, pairs = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)], 0
+        for cluster in range(task.low, task.high):
+            own = [
+                arrays["order"][arrays["starts"][cluster] : arrays["starts"][cluster + 1]] + source.first
+                for arrays, source in zip(files, job.sources, strict=True)
+            ]
+            numbers = np.concatenate(own)
+            if job.longest:
+                numbers = numbers[np.argsort(-_lengths(job, numbers), kind="stable")]
+            if len(numbers) > 1:
+                witness, values, count = cover(len(numbers), _rows(job, numbers), job.threshold, go_on)
+                removed = np.flatnonzero(witness != np.arange(len(numbers)))
+                members.append(numbers[removed])
+                kept.append(numbers[witness[removed]])
+                similarity.append(values[removed])
+                pairs += count
+        found = np.concatenate(members)
+        order = np.argsort(found)
+        arrays = {
+            "members": found[order],
+            "kept": np.concatenate(kept)[order],
+            "similarity": np.concatenate(similarity)[order].view(np.uint64),
+            "pairs": np.array([pairs], np.int64),
+        }
+        write_arrays(job.store, path, arrays)
+    return int(read_arrays(job.store, path)["pairs"][0])
+
+
+def _marks_name(job: Job, number: int) -> str:
+    return f"marks-{job.threshold!r}-{number:05d}"
+
+
+def _rows(job: Job, numbers: npt.NDArray[np.int64]) -> Any:
+    """Return a function from places in a cluster to vectors: those in memory, if there is room for all."""
+    if 4 * len(numbers) * job.dimension <= job.room // 2:
+        whole = np.concatenate(
+            [job.rows(numbers[low : low + _step(job)]) for low in range(0, len(numbers), _step(job))]
+        )
+        return whole.__getitem__
+    return lambda places: job.rows(numbers[places])
+
+
+def _lengths(job: Job, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    which = np.searchsorted(job.firsts, numbers, "right") - 1
+    out = np.empty(len(numbers), np.int64)
+    for number in np.unique(which).tolist():
+        own = which == number
+        out[own] = _ids(job.folder, number)["lengths"][numbers[own] - job.sources[number].first]
+    return out
+
+
+def _ids_of(job: Job, numbers: npt.NDArray[np.int64]) -> list[bytes]:
+    """Return the ids of documents, as JSON."""
+    which, found = np.searchsorted(job.firsts, numbers, "right") - 1, list[bytes]()
+    for number, file in zip(numbers.tolist(), which.tolist(), strict=True):
+        arrays, row = _ids(job.folder, file), number - job.sources[file].first
+        low = int(arrays["id_ends"][row - 1]) if row else 0
+        found.append(arrays["ids"][low : int(arrays["id_ends"][row])].tobytes())
+    return found
+
+
+def _marks(job: Job, groups: int, first: int, end: int) -> tuple[npt.NDArray[Any], ...]:
+    """Return the removed documents from `first` to `end`, their witnesses and similarities; and the kept ones there."""
+    members, kept, similarity, keeping = [], [], [], []
+    for number in range(groups):
+        arrays = read_arrays(job.store, _marks_name(job, number))
+        low, high = np.searchsorted(arrays["members"], [first, end]).tolist()
+        members.append(arrays["members"][low:high])
+        kept.append(arrays["kept"][low:high])
+        similarity.append(arrays["similarity"][low:high].view(np.float64))
+        covering = arrays["kept"]
+        keeping.append(np.unique(covering[(covering >= first) & (covering < end)]))
+    order = np.argsort(np.concatenate(members))
+    removed = (np.concatenate(members)[order], np.concatenate(kept)[order], np.concatenate(similarity)[order])
+    return *removed, np.sort(np.concatenate(keeping))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Result of a file without the hash of its documents; see `Finished`."""
+
+    rows: int
+    ids: str
+    duplicates: int
+    of: dict[str, int]
+    lowest: float | None
+    size: int
+    xxh3: str
+
+    def finished(self, read: str) -> Finished:
+        """Return the result with the hash of the documents."""
+        return Finished(self.rows, self.ids, self.duplicates, self.of, self.lowest, 0, self.size, self.xxh3, read)
+
+
+def finish(task: Unit) -> Written:
+    """Write the attributes of a file, unless this run wrote them before it was interrupted."""
+    job, source = task.job, task.job.sources[task.number]
+    store, out = source.file.store(), source.file.attributes(job.name, job.documents_folder)
+    marker = f"done-{job.threshold!r}-{task.number:05d}.json"
+    known = read_marker(job.store, marker)
+    if known is not None and store.exists(out) and store.stat(out).size == known["size"]:
+        return Written(**known)
+    members, kept, similarity, keeping = _marks(job, task.high, source.first, source.first + source.rows)
+    arrays, written = _ids(job.folder, task.number), list[str]()
+    raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
+    ids = [raw[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+    lengths, empty = arrays["lengths"], b'{"attributes":{' + orjson.dumps(job.name) + b':[]},"id":'
+    rows = [empty + one + b"}" for one in ids]
+    for number in (keeping - source.first).tolist():
+        rows[number] = marked_row(job.name, ids[number], int(lengths[number]), number + source.first)
+    originals = _ids_of(job, kept)
+    places = (members - source.first).tolist()
+    for at, root, original, value in zip(places, kept.tolist(), originals, similarity.tolist(), strict=True):
+        rows[at] = marked_row(job.name, ids[at], int(lengths[at]), root, original, value)
+    with write_lines(store, out, hashed=written.append, gather=True) as append:
+        for low in range(0, len(rows), 1 << 14):
+            append(b"".join([part for row in rows[low : low + (1 << 14)] for part in (row, b"\n")]))
+    of = dict[str, int]()
+    for number in (np.searchsorted(job.firsts, kept, "right") - 1).tolist():
+        name = job.sources[number].file.name
+        of[name] = of.get(name, 0) + 1
+    lowest = float(similarity.min()) if len(similarity) else None
+    done = Written(source.rows, source.ids, len(members), of, lowest, store.stat(out).size, written[0])
+    write_marker(job.store, marker, {name: getattr(done, name) for name in Written.__slots__})
+    return done
+
+
+def _report(job: Job, results: list[Finished], groups: int, report: NearReport) -> None:
+    report.files, report.documents = len(results), sum(result.rows for result in results)
+    report.duplicates = sum(result.duplicates for result in results)
+    report.lowest = min((result.lowest for result in results if result.lowest is not None), default=None)
+    marks = [read_arrays(job.store, _marks_name(job, number)) for number in range(groups)]
+    members = np.concatenate([np.empty(0, np.int64), *(one["members"] for one in marks)])
+    kept = np.concatenate([np.empty(0, np.int64), *(one["kept"] for one in marks)])
+    heads, counts = np.unique(kept, return_counts=True)
+    sizes, times = np.unique(counts + 1, return_counts=True)
+    report.clusters = len(heads)
+    report.sizes = {str(size): int(count) for size, count in zip(sizes.tolist(), times.tolist(), strict=True)}
+    for at in np.lexsort((heads, -counts))[:LARGEST].tolist():
+        head = int(heads[at])
+        file = int(np.searchsorted(job.firsts, head, "right") - 1)
+        place = {"file": job.sources[file].file.name, "line": head - job.sources[file].first + 1}
+        some = np.sort(members[kept == head])[:EXAMPLES]
+        report.largest.append(
+            {
+                "cluster": head,
+                "documents": int(counts[at]) + 1,
+                "kept": {"id": orjson.loads(_ids_of(job, np.array([head]))[0]), **place},
+                "duplicates": [orjson.loads(one) for one in _ids_of(job, some)],
+            }
+        )
+    report.sources = sources_of([source.file for source in job.sources], results)
