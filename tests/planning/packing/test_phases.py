@@ -610,3 +610,25 @@ def test_rows_that_a_border_drops_are_logged(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level("WARNING", "feedmill"):
         Loader(plan, first + 1)
     assert f"the {first} rows before position {first}" in caplog.text and "0 batches come before them" in caplog.text
+
+
+def test_plan_and_browser_show_rows_of_each_width(capsys: pytest.CaptureFixture[str]) -> None:
+    from feedmill.cli.plan import _print
+    from feedmill.planning.overview import plan as overview
+    from feedmill.web.mixture import of_plan
+
+    capped = changed(1, max_repeats=9)
+    plan = planned(capped)
+    report = overview(plan)
+    _print(report.plan, report.facts)
+    shown = capsys.readouterr().out
+    first, second = plan.borders
+    assert f"budget: {len(plan)} rows of 20, then 48, then 30 tokens" in shown
+    assert f"\n  from row {first}: {second - first} rows of 48 tokens, 60 documents, " in shown
+    assert "max_repeats of a in stage 2: at most " in shown and "<= 9 x 30 = 270" in shown
+    assert [each["start"] for each in report.as_dict()["packing"]["widths"]] == [0, first, second]
+    data = of_plan(plan, stages=3)
+    assert [border["stage"] for border in data["chart"]["borders"]] == [1, 2, 3]
+    places = [border["x"] for border in data["chart"]["borders"]]
+    assert places == pytest.approx([0, 1000 * first / len(plan), 1000 * second / len(plan)], abs=0.1)
+    assert data["stages"][1]["max_repeats"] == {"a": 9, "b": 9, "c": 9}
