@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import ConfigError
+from feedmill.loading.failures import candidates
 from feedmill.loading.loader import Loader
 from feedmill.planning import ledger
+from feedmill.planning.dealing.dealer import Dealer
 from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.nodes import Blend, Leaf, Repeat, Shuffle, StagedBlend
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.packed import PackedPlan
@@ -632,3 +635,29 @@ def test_plan_and_browser_show_rows_of_each_width(capsys: pytest.CaptureFixture[
     places = [border["x"] for border in data["chart"]["borders"]]
     assert places == pytest.approx([0, 1000 * first / len(plan), 1000 * second / len(plan)], abs=0.1)
     assert data["stages"][1]["max_repeats"] == {"a": 9, "b": 9, "c": 9}
+
+
+@pytest.mark.parametrize("start", [0, 7])
+def test_workers_that_take_turns_share_all_batches_across_borders(start: int) -> None:
+    plan = planned(RECIPE)
+    wanted = batches_by_hand(plan, start, 4, len(plan))
+    grid = Grid(start, len(plan), 2, 1, 2, "drop", borders=plan.borders)
+    dealer = Dealer(plan, grid, Dealing())
+    whole = [step.positions.tolist() for step in dealer.batches(start)]
+    assert len(whole) == len(wanted) == grid.steps
+    assert all(set(mine) < set(rows) for mine, rows in zip(whole, wanted, strict=True))
+    for every in (2, 3):
+        parts = [[step.positions.tolist() for step in dealer.batches(start, skip, every)] for skip in range(every)]
+        assert [parts[n % every][n // every] for n in range(len(whole))] == whole
+    for number, rows in enumerate(wanted):  # from any batch on
+        assert [step.positions.tolist() for step in dealer.batches(rows[0])] == whole[number:]
+    numbers = [step.number for step in dealer.batches(start)]
+    assert numbers == list(range(grid.first_number, grid.first_number + len(whole)))
+    assert grid.first_number == -(-start // 4)
+
+
+def test_a_row_that_fails_is_replaced_by_one_of_its_width() -> None:
+    plan = planned(RECIPE)
+    for position in (0, plan.borders[0], plan.borders[1] + 1):
+        found = list(itertools.islice(candidates(plan, position, 3), 20))
+        assert len(found) == 20 and set(plan.widths(found).tolist()) == set(plan.widths([position]).tolist())
