@@ -104,9 +104,13 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "epochs begun",
         "to read",
     ]
-    rows = [_cells(row) for row in data["sources"]]
+    from feedmill.planning.report import shown  # the parts of plans are slow to import
+
+    rows = [_cells(row) for row in shown(data["sources"], data["groups"])]
     kept = [i for i in range(len(columns)) if i == 0 or any(row[i] != "" for row in rows)]
     table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    for group in data["groups"]:
+        typer.echo(f"{group['prefix']}: of {group['cells']:,} cells those that repeat most (--json has all)")
     for note in data["notes"]:
         typer.echo(f"note: {note}")
     for proof in data["max_repeats"]:

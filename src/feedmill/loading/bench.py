@@ -174,11 +174,11 @@ def _measured(loader: Loader, how: Workers, position: int, seconds: float) -> tu
 def _undecoded(plan: Plan, position: int) -> tuple[float, float]:
     """Return samples per second without decoding: in the plan's order from a position on, and in stored order."""
     end = position + _STORED if plan.length is None else min(position + _STORED, plan.length)
-    located = plan.locate(np.arange(max(0, end - _STORED), end))
+    located = plan.bases.read_from(plan.locate(np.arange(max(0, end - _STORED), end)))
     rates = []
     for stored in (False, True):
         begun, read = time.perf_counter(), 0
-        for number, source in enumerate(plan.sources):
+        for number, source in enumerate(plan.bases.datasets):
             indices = located.index[located.source == number]
             if stored and len(indices):
                 first = min(int(indices.min()), len(source) - min(len(indices), len(source)))

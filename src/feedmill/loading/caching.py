@@ -183,7 +183,7 @@ def _copy_indices(plan: Plan, use: CacheUse) -> int:
         return {(item.url, item.version, item.kind): item.present for item in items}
 
     before = present()
-    for source in plan.sources:
+    for source in plan.bases.datasets:
         source.copy_indices()
     return sum(max(0, size - before.get(item, 0)) for item, size in present().items())
 

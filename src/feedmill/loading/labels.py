@@ -101,7 +101,7 @@ class Labels:
         sources = len(np.unique(self.array("source")))
         return f"<Labels: {len(self)} samples of {sources} sources in {self.rows} rows>"
 
-    def mean(self, values: Any, mask: Any = None) -> dict[str, float]:
+    def mean(self, values: Any, mask: Any = None, *, by: str | None = None) -> dict[str, float]:
         """Return the mean of a loss or another value for each source of the batch, by the name of the source.
 
         Sources without a value are absent. If the plan has no names, the number as text is the name.
@@ -109,15 +109,38 @@ class Labels:
         Args:
             values: as for `sums`.
             mask: as for `sums`.
+            by: a column of cells, whose values are then the names; or ``dataset``, for the names without the cell.
+                Other sources keep their names.
 
         Raises:
-            ConfigError: as `sums`.
+            ConfigError: as `sums`; or no source is a cell with such a column.
         """
         totals, counts = self.sums(values, mask)
+        if by is not None:
+            return self._means_by(by, totals, counts)
         present = np.flatnonzero(counts)
         means = (totals[present] / counts[present]).tolist()
         names = [self.names[number] if self.names else str(number) for number in present.tolist()]
         return dict(zip(names, means, strict=True))
+
+    def _means_by(self, by: str, totals: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> dict[str, float]:
+        """Return means over all cells with the same value of a column."""
+        found: dict[str, list[float]] = {}
+        cells = False
+        for name, total, count in zip(self.names, totals.tolist(), counts.tolist(), strict=True):
+            dataset, bracket, rest = name.partition("[")
+            values = dict(pair.partition("=")[::2] for pair in rest.removesuffix("]").split(",")) if bracket else {}
+            values["dataset"] = dataset
+            cells |= bool(bracket) and by in values
+            sums = found.setdefault(values.get(by, name) if bracket else name, [0.0, 0])
+            sums[0], sums[1] = sums[0] + total, sums[1] + count
+        if not cells:
+            raise ConfigError(
+                f"no source of this plan is a cell with the column {by!r}",
+                kind="no-such-source",
+                fix=f"Its sources: {', '.join(self.names[:5])}{', ...' if len(self.names) > 5 else ''}.",
+            )
+        return {name: total / count for name, (total, count) in found.items() if count}
 
     def sums(self, values: Any, mask: Any = None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
         """Return sum and number of values for each source, to be added up over ranks and steps.

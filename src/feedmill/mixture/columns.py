@@ -35,12 +35,12 @@ from feedmill.documents.rows import load
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.formats.base import Dataset
 from feedmill.formats.costs import INDEXED, LOSS_TOKENS
-from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS, read_lines, rows_of
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.mixture.columnfiles import FIELDS, INDEX, SPANS, Wanted, table_of, value_of
-from feedmill.storage import open_store, split_url
+from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.outputs import main_file
 
 Int64s = npt.NDArray[np.int64]
@@ -127,7 +127,7 @@ class Origins:
         self._inputs: dict[str, list[str] | None] = {}
         self._documents: dict[str, DocumentFile | None] = {}
         self._names: dict[str, dict[str, list[str]]] = {}
-        self._sets: dict[str, list[str]] = {}
+        self._listed: dict[str, frozenset[str]] = {}
         rows = dataset.rows if isinstance(dataset, TokenRows) else dataset
         self.by_file = isinstance(rows, TokenDataset)
         if isinstance(rows, TokenDataset):
@@ -185,17 +185,20 @@ class Origins:
     def sets(self, path: str) -> dict[str, str]:
         """Return the existing attribute files of a file of documents, by the name of the set."""
         file = self.documents(path)
-        if file is None or not file.path.startswith("documents/"):
+        if file is None or not file.path.startswith(f"{DOCUMENTS}/"):
             return {}
-        store = file.store()
-        try:
-            if store.url not in self._sets:
-                self._sets[store.url] = sorted({entry.path.split("/")[1] for entry in store.files(ATTRIBUTES)})
-            names = self._sets[store.url]
-        except NotFound:
-            return {}
-        paths = {name: file.attributes(name) for name in names}
-        return {name: below for name, below in paths.items() if store.exists(below)}
+        known = self._attributes(file.store())
+        names = sorted({path.split("/")[1] for path in known})
+        return {name: below for name in names if (below := file.attributes(name)) in known}
+
+    def _attributes(self, store: Store) -> frozenset[str]:
+        """Return the files below ``attributes/``, which are listed once: in an object store each look is a request."""
+        if store.url not in self._listed:
+            try:
+                self._listed[store.url] = frozenset(entry.path for entry in store.files(ATTRIBUTES))
+            except NotFound:
+                self._listed[store.url] = frozenset()
+        return self._listed[store.url]
 
     def levels(self) -> Iterator[list[str]]:
         """Yield some files of the dataset, then some that these were made from, and so on."""
@@ -322,7 +325,9 @@ class Origins:
         if file is None:
             return False
         if wanted.set:
-            return wanted.set in self.sets(path)
+            return file.path.startswith(f"{DOCUMENTS}/") and file.attributes(wanted.set) in self._attributes(
+                file.store()
+            )
         return bool(_matches(wanted.name, FIELDS, self.names_in(path).get(FIELDS, []))) or not self.inputs(path)
 
     def leaves(self, wanted: Wanted) -> dict[str, bool]:

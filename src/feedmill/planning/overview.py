@@ -103,6 +103,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "bytes": _sum(row["drawn_bytes"] for row in rows),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
+        "groups": [_group(group.as_dict(), rows) for group in reported.groups],
         "packing": packing,
         "remote": remote_reads(plan, budget),
         "max_repeats": [dict(zip(keys, limit[:5], strict=True)) for limit in limits],
@@ -112,6 +113,14 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
             if (lacking := getattr(source, "lacking", None))  # of `EpisodeSamples`
         ],
     }
+
+
+def _group(group: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a group of cells with the sums of what its cells need."""
+    mine = [row for row in rows if row["name"].startswith(f"{group['prefix']}[")]
+    known = [row["epochs"] for row in mine if row["epochs"] is not None]
+    needs = {key: _sum(row[key] for row in mine) for key in ("tokens", "drawn_tokens", "drawn_bytes")}
+    return {**group, **needs, "epochs": max(known, default=None)}
 
 
 def _sum(values: Any) -> int | None:

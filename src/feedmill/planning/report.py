@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from itertools import repeat
 from posixpath import commonpath
@@ -74,6 +75,78 @@ class SourceReport:
         }
 
 
+_FEW, _WORST = 12, 5
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Cells of one dataset, of which there are too many to be shown one by one.
+
+    Attributes:
+        prefix: their names up to the bracket.
+        cells: how many there are.
+        total: their sums.
+        worst: names of those that repeat most; of equal ones, those farthest from their share.
+    """
+
+    prefix: str
+    cells: int
+    total: SourceReport
+    worst: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"prefix": self.prefix, "cells": self.cells, "worst": list(self.worst), **self.total.as_dict()}
+
+
+def groups_of(sources: Sequence[SourceReport]) -> tuple[GroupReport, ...]:
+    """Return the groups of more than twelve cells among sources."""
+    members: dict[str, list[SourceReport]] = {}
+    for source in sources:
+        prefix, bracket, _ = source.name.partition("[")
+        if bracket and source.name.endswith("]"):
+            members.setdefault(prefix, []).append(source)
+    return tuple(_group(prefix, found) for prefix, found in members.items() if len(found) > _FEW)
+
+
+def _group(prefix: str, cells: Sequence[SourceReport]) -> GroupReport:
+    def total(name: str) -> Any:
+        values = [getattr(cell, name) for cell in cells]
+        return None if None in values else sum(values)
+
+    sums = {each.name: total(each.name) for each in fields(SourceReport) if each.name not in ("name", "exact")}
+    whole = SourceReport(name=f"{prefix}[{len(cells)} cells]", exact=all(cell.exact for cell in cells), **sums)
+
+    def badness(cell: SourceReport) -> tuple[float, float]:
+        known = cell.asked is not None and cell.realized is not None
+        return cell.repeats or 0.0, abs(float(cell.realized - cell.asked)) if known else 0.0  # type: ignore[operator]
+
+    worst = sorted(cells, key=badness, reverse=True)[:_WORST]
+    return GroupReport(prefix, len(cells), whole, tuple(cell.name for cell in worst))
+
+
+def shown(rows: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of sources that a table shows, as plain data: of a group, its sums and its worst cells.
+
+    Args:
+        rows: of all sources.
+        groups: `GroupReport.as_dict` of each group, with the sums of the other columns.
+    """
+    out: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    by_prefix = {group["prefix"]: group for group in groups}
+    by_name = {row["name"]: row for row in rows}
+    for row in rows:
+        prefix, bracket, _ = row["name"].partition("[")
+        group = by_prefix.get(prefix) if bracket else None
+        if group is None:
+            out.append(row)
+        elif prefix not in seen:
+            seen.add(prefix)
+            out += [group, *(by_name[name] for name in group["worst"])]
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class StageReport:
     """One stage of a staged blend.
@@ -116,10 +189,14 @@ class StageReport:
 
     def __str__(self) -> str:
         size = "to the end" if self.samples is None else f"{self.samples:,} samples"
-        shares = zip(self.names, self.asked, self.realized, strict=True)
-        parts = [f"{name} {_percent(asked)} -> {_percent(realized)}" for name, asked, realized in shares]
+        ends = [*zip(*self.ramp, strict=True)] if self.ramp else []
+        names, columns = _summed(self.names, [self.asked, self.realized, *ends])
+        parts = [
+            f"{name} {_percent(asked)} -> {_percent(realized)}"
+            for name, asked, realized in zip(names, *columns[:2], strict=True)
+        ]
         if self.ramp:
-            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in self.ramp]
+            ways = [f" ({_percent(begin)} to {_percent(end)})" for begin, end in zip(*columns[2:], strict=True)]
             parts = [part + way for part, way in zip(parts, ways, strict=True)]
         kind = f", {self.kind} ramp" if self.kind else ""
         caps = ", ".join(f"{name} {most}" for name, most in self.max_repeats.items())
@@ -143,6 +220,11 @@ class Report:
     sources: tuple[SourceReport, ...]
     stages: tuple[StageReport, ...]
 
+    @property
+    def groups(self) -> tuple[GroupReport, ...]:
+        """The groups of more than twelve cells; a table has their sums, and the cells that repeat most."""
+        return groups_of(self.sources)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
         return {
@@ -154,12 +236,13 @@ class Report:
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("source", "samples", "used", "asked", "realized", "drawn", "repeats")]
-        rows += [_cells(source) for source in self.sources]
-        if any(source.tokens is not None for source in self.sources):
-            tokens = [("tokens", "token share"), *(_token_cells(source) for source in self.sources)]
+        sources = self._shown
+        rows += [_cells(source) for source in sources]
+        if any(source.tokens is not None for source in sources):
+            tokens = [("tokens", "token share"), *(_token_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
-        if any(source.loss_tokens is not None for source in self.sources):
-            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in self.sources)]
+        if any(source.loss_tokens is not None for source in sources):
+            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
@@ -167,7 +250,27 @@ class Report:
         for name, *numbers in rows:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
+        for group in self.groups:
+            lines.append(f"{group.prefix}: of {group.cells:,} cells those that repeat most; as_dict() has all")
         return "\n".join([*lines, *map(str, self.stages)])
+
+    @property
+    def _shown(self) -> list[SourceReport]:
+        groups = self.groups
+        known = {source.name: source for source in (*self.sources, *(group.total for group in groups))}
+        plain = [{"name": source.name} for source in self.sources]
+        return [known[row["name"]] for row in shown(plain, [group.as_dict() for group in groups])]
+
+
+def _summed(names: Sequence[str], columns: Sequence[Sequence[Fraction]]) -> tuple[list[str], list[list[Fraction]]]:
+    """Return names and shares with the sums of each group of more than twelve cells."""
+    prefixes = [name.partition("[")[0] if name.endswith("]") else "" for name in names]
+    often = Counter(prefixes)
+    out: dict[str, list[Fraction]] = {}
+    for name, prefix, *shares in zip(names, prefixes, *columns, strict=True):
+        known = out.setdefault(f"{prefix}[{often[prefix]} cells]" if prefix and often[prefix] > _FEW else name, [])
+        known[:] = [a + b for a, b in zip(known, shares, strict=True)] if known else shares
+    return list(out), [list(column) for column in zip(*out.values(), strict=True)]
 
 
 class Dropped(NamedTuple):

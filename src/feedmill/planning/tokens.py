@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,8 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Episodic
 from feedmill.formats.costs import LOSS_TOKENS
-from feedmill.planning.mixing.blend import normalize
+from feedmill.planning.mixing.blend import Shares, apportion, exact_sum, normalize
+from feedmill.planning.mixing.lines import LINES_LIMIT
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1 << 20
+_BITS = 256
 _FINEST = 1_000_000
 """Largest denominator of a rate in frames a second."""
 
@@ -103,7 +106,7 @@ class Tokens:
         means = [
             self._mean(child) if share else Fraction(0) for child, share in zip(node.children, shares, strict=True)
         ]
-        return sum((share * mean for share, mean in zip(shares, means, strict=True)), Fraction(0))
+        return exact_sum([share * mean for share, mean in zip(shares, means, strict=True)])
 
     def _total(self, source: int, start: int, stop: int) -> Fraction:
         """Return the units in samples of a source."""
@@ -159,6 +162,23 @@ def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple
     """
     shares = normalize(weights)
     return normalize([share / mean(i) if share else share for i, share in enumerate(shares)])
+
+
+def per_sample_of_many(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:
+    """Return `per_sample`, but in units of 2^-50 if the exact fractions have a larger common denominator.
+
+    Those of hundreds of different means have thousands of digits, and an order can realize no finer shares.
+    """
+    shares = normalize(weights)
+    exact = [share / mean(i) if share else share for i, share in enumerate(shares)]
+    period = lcm(*(each.denominator for each in exact))
+    counts = [each.numerator * (period // each.denominator) for each in exact]
+    shared = gcd(*counts)
+    if sum(counts) // shared <= LINES_LIMIT:
+        return Shares(Fraction(count, sum(counts)) for count in counts)
+    fine = [max((each.numerator << _BITS) // each.denominator, 1) if each else 0 for each in exact]
+    whole = sum(fine)
+    return Shares(Fraction(n, LINES_LIMIT) for n in apportion([Fraction(each, whole) for each in fine], LINES_LIMIT))
 
 
 def epoch_shares(node: Junction) -> list[Fraction]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from feedmill.planning.nodes import Leaf, Node
 from feedmill.planning.nodes.base import Junction
 
+_MANY, _FEW = 12, 3
 Tree = tuple[str, Sequence["Tree"]]
 """A label and its subtrees."""
 
@@ -49,7 +50,11 @@ def tree_of(node: Node, names: Sequence[str]) -> Tree:
         node = node.children[0]
     if isinstance(node, Leaf):
         return ", ".join([f"{names[node.number]}: {node.describe()}", *reversed(words)]), []
-    return ", ".join([node.describe(), *reversed(words)]), [tree_of(child, names) for child in node.children]
+    branches = [tree_of(child, names) for child in node.children]
+    if len(branches) > _MANY and len({label.partition("[")[0] for label, _ in branches}) == 1:  # cells of one dataset
+        branches = [*branches[:_FEW], (f"{len(branches) - _FEW:,} more cells", [])]
+        return ", ".join([node.describe().partition(" ")[0], *reversed(words)]), branches
+    return ", ".join([node.describe(), *reversed(words)]), branches
 
 
 def unique_names(wanted: Sequence[str]) -> list[str]:

@@ -167,11 +167,12 @@ class CellCounted(CellTokens):
         return self.dataset.lengths_of(self.numbers_of(indices))
 
 
-def cell_dataset(dataset: Dataset, table: CellTable, cell: int) -> CellDataset:
-    """Return a cell of a dataset as a dataset."""
-    if isinstance(dataset, CountedOnRead) and dataset.lengths is None:
-        return CellCounted(dataset, table, cell)
-    return (CellTokens if isinstance(dataset, TokenReader) else CellDataset)(dataset, table, cell)
+def cell_datasets(dataset: Dataset, table: CellTable, cells: Sequence[int]) -> list[CellDataset]:
+    """Return cells of a dataset as datasets."""
+    kind = CellTokens if isinstance(dataset, TokenReader) else CellDataset
+    if isinstance(dataset, CountedOnRead) and dataset.total("tokens", 0, 0) is None:
+        kind = CellCounted
+    return [kind(dataset, table, cell) for cell in cells]
 
 
 def check_divisible(dataset: Dataset, asked: str) -> None:

@@ -13,6 +13,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.plan import Plan
+from feedmill.samples.cells import CellDataset
 from feedmill.tokens.outputs import main_file
 
 
@@ -45,8 +46,42 @@ class TokenRows:
         return [first + row] if 0 <= row < int(self._ends[file]) - first else []
 
 
-def rows_of(dataset: Dataset) -> TokenRows | StoredRows:
-    """Return the samples of a dataset as rows of files; its `paths` are empty if they are rows of no file."""
+class CellRows:
+    """The documents of a cell as rows of the files of its dataset.
+
+    Args:
+        cell: the cell.
+        rows: the rows of its dataset.
+
+    Attributes:
+        paths: the files.
+    """
+
+    def __init__(self, cell: CellDataset, rows: TokenRows) -> None:
+        self._cell, self._rows, self.paths = cell, rows, rows.paths
+
+    def at(self, index: int) -> list[tuple[int, int]]:
+        """Return file and row of a document."""
+        return self._rows.at(int(self._cell.numbers_of([index])[0]))
+
+    def samples(self, file: int, row: int) -> Iterable[int]:
+        """Return the document that is a row of a file, if it is in the cell."""
+        found = (self._cell.place_of(number) for number in self._rows.samples(file, row))
+        return [place for place in found if place is not None]
+
+
+def rows_of(dataset: Dataset, known: dict[int, TokenRows] | None = None) -> TokenRows | StoredRows | CellRows:
+    """Return the samples of a dataset as rows of files; its `paths` are empty if they are rows of no file.
+
+    Args:
+        dataset: the dataset.
+        known: rows of datasets by their identity, for hundreds of cells of one dataset; extended.
+    """
+    if isinstance(dataset, CellDataset) and isinstance(dataset.dataset, TokenDataset):
+        known = {} if known is None else known
+        if id(dataset.dataset) not in known:
+            known[id(dataset.dataset)] = TokenRows(dataset.dataset)
+        return CellRows(dataset, known[id(dataset.dataset)])
     return TokenRows(dataset) if isinstance(dataset, TokenDataset | WindowDataset) else StoredRows.of(dataset)
 
 
@@ -62,7 +97,8 @@ class Held:
 
     def __init__(self, datasets: Mapping[str, Dataset], lineages: Lineages) -> None:
         self._lineages = lineages
-        self.of_source = {name: rows_of(dataset) for name, dataset in datasets.items()}
+        known: dict[int, TokenRows] = {}
+        self.of_source = {name: rows_of(dataset, known) for name, dataset in datasets.items()}
         self._sources: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for name, rows in self.of_source.items():
             for number, path in enumerate(rows.paths):

@@ -157,7 +157,17 @@ def _sources(plan: Plan, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     shares = () if facts["ranks"] is None else facts["ranks"]["shares"]
     spread = {share["source"]: share for share in shares}
     colors = slots(plan.names)
-    return [{**row, "slot": colors[row["name"]], "spread": spread.get(row["name"])} for row in facts["sources"]]
+    rows: list[dict[str, Any]] = []
+    groups = {group["prefix"]: group for group in facts["groups"]}
+    for row in facts["sources"]:  # a group of cells: its sums, then all cells, those that repeat most first
+        prefix, bracket, _ = row["name"].partition("[")
+        if not bracket or prefix not in groups:
+            rows.append(row)
+            continue
+        if (group := groups.get(prefix)) is not None and not any(each is group for each in rows):
+            cells = [each for each in facts["sources"] if each["name"].startswith(f"{prefix}[")]
+            rows += [group, *sorted(cells, key=lambda each: -(each["repeats"] or 0))]
+    return [{**row, "slot": colors.get(row["name"], 0), "spread": spread.get(row["name"])} for row in rows]
 
 
 def _reuse(thing: OpenItem) -> Any:

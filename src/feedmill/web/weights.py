@@ -39,6 +39,10 @@ def recipe_tree(recipe: Recipe, original: Recipe, stage: int) -> list[dict[str, 
     def walk(inside: tuple[Recipe, Recipe], mix: Any, before: Any, way: Place, place: str, depth: int) -> None:
         members, old = _members(mix), _members(before)
         stages = mix.stages if mix.blend and mix.stages else None
+        if stages and not all(isinstance(stage.weights, dict) for stage in (*stages, *before.stages)):
+            stages = None  # they are in files
+        if any(member.cells is not None for member in members):
+            stages = None  # those of cells are many: the table of sources has them
         number_of = min(stage, len(stages)) - 1 if stages else 0
         names = names_of(members) if stages else []
         for number, (member, was) in enumerate(zip(members, old, strict=True)):

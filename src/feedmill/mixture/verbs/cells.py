@@ -169,7 +169,7 @@ def cells(options: Cells) -> CellsReport:
         EmptyResult: No document is in a cell.
     """
     begun, path = time.monotonic(), os.fspath(options.path)
-    jobs: list[_Job] = []
+    jobs: list[SidecarJob] = []
 
     def plan(dry: DryRun) -> None:
         for job in jobs:
@@ -191,7 +191,7 @@ def cells(options: Cells) -> CellsReport:
     return CellsReport(path, [job.report for job in jobs], time.monotonic() - begun)
 
 
-def _of_dataset(options: Cells) -> _Job:
+def _of_dataset(options: Cells) -> SidecarJob:
     path = os.fspath(options.path)
     if not options.by and not options.where:
         raise ConfigError(
@@ -202,10 +202,10 @@ def _of_dataset(options: Cells) -> _Job:
         )
     split = TRAIN_OR_ALL if options.split is None else options.split
     rule = Rule(tuple(columns_of(options.by)), dict(options.where or {}))
-    return _Job(open_dataset(path, split=split, raw=True), rule)
+    return SidecarJob(open_dataset(path, split=split, raw=True), rule)
 
 
-def _of_recipe(recipe: Recipe, options: Cells) -> list[_Job]:
+def _of_recipe(recipe: Recipe, options: Cells) -> list[SidecarJob]:
     """Return the sidecars that a recipe and the recipes in it need, each once."""
     given = [name for name in ("by", "where", "split") if getattr(options, name)]
     if given:
@@ -215,11 +215,11 @@ def _of_recipe(recipe: Recipe, options: Cells) -> list[_Job]:
             kind="bad-option",
             fix="Give the dataset, or change the recipe.",
         )
-    jobs: dict[tuple[str, str], _Job] = {}
+    jobs: dict[tuple[str, str], SidecarJob] = {}
     for owner, place, member, rule in rules(recipe):
         with recipe_line(owner, place):
             dataset = _opened(owner, member)
-            job = _Job(dataset, rule)
+            job = SidecarJob(dataset, rule)
         jobs.setdefault((job.store.url, job.path), job)
     if not jobs:
         raise ConfigError(
@@ -249,7 +249,7 @@ def _storage(recipe: Parsed) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _read(jobs: Sequence[_Job], options: Cells) -> None:
+def _read(jobs: Sequence[SidecarJob], options: Cells) -> None:
     """Read the columns of all sidecars: the files that were not read before, or have changed."""
     units, sizes, held = [], [], set()
     for job in jobs:
@@ -271,7 +271,7 @@ def _read(jobs: Sequence[_Job], options: Cells) -> None:
         work.finish()
 
 
-class _Job:
+class SidecarJob:
     """A sidecar to make.
 
     Args:

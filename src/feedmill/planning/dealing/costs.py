@@ -23,10 +23,12 @@ from feedmill.formats.costs import INDEXED, LARGEST, bad_cost
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.nodes import Located
 from feedmill.planning.packing.packed import PackedPlan
+from feedmill.samples.cells import CellDataset
 from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.formats.cells import CellTable
     from feedmill.planning.plan import Plan
 
 IntArray = npt.NDArray[np.int64]
@@ -34,6 +36,7 @@ IntArray = npt.NDArray[np.int64]
 TOKENS, ATTENTION = "tokens", "attention"
 NAMES = (TOKENS, ATTENTION, *(name for name in INDEXED if name != TOKENS))
 """Names of built-in costs; every other name is that of a field."""
+_AT_ONCE = 1 << 20
 _ROOT = math.isqrt(LARGEST)
 _LARGEST_FLOAT = math.nextafter(2.0**62, 0)
 
@@ -80,7 +83,8 @@ class Costs:
             return
         self._costs = _costs_of(plan, TOKENS if by == ATTENTION else by)
         if by == ATTENTION:
-            self._windows = {n: source for n, source in enumerate(plan.sources) if isinstance(source, WindowDataset)}
+            datasets = enumerate(plan.bases.datasets)
+            self._windows = {n: dataset for n, dataset in datasets if isinstance(dataset, WindowDataset)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Costs, (self.plan, self.by, self.linear, self.media, self.media_squares)
@@ -104,7 +108,8 @@ class Costs:
             return self._of_rows(self._packed, positions)
         if located is None:
             located = self.plan.locate(positions)
-        # One look-up per source. Sorting 16-bit numbers takes a tenth of the time.
+        located = self.plan.bases.read_from(located)
+        # One look-up per dataset. Sorting 16-bit numbers takes a tenth of the time.
         narrow = located.source.astype(np.uint16) if len(self._costs) <= 1 << 16 else located.source
         order = np.argsort(narrow, kind="stable")
         index = located.index[order]
@@ -123,9 +128,10 @@ class Costs:
                 if number in self._windows:
                     squares[begin:end] = self._windows[number].attention(index[begin:end])
             costs = self._with_linear(squares, costs)
-            for number, begin, end in runs if self._towers else ():
-                if number in self._towers:
-                    costs[begin:end] = _added(costs[begin:end], self._towers[number][index[begin:end]])
+            towers = {int(self.plan.bases.home[number]): tower for number, tower in self._towers.items()}
+            for number, begin, end in runs if towers else ():
+                if number in towers:
+                    costs[begin:end] = _added(costs[begin:end], towers[number][index[begin:end]])
         out = np.empty_like(costs)
         out[order] = costs
         return out
@@ -133,12 +139,23 @@ class Costs:
     def largest(self) -> list[tuple[int, int, int]]:
         """Return source, sample and cost of the most expensive sample of each source, whether or not the plan uses it.
 
-        For windows with ``attention``, it is the window with the most tokens; for packed rows, the list is empty.
+        Of cells, the one of all cells of their dataset that are sources is returned. For windows with ``attention``, it
+        is the window with the most tokens; for packed rows, the list is empty.
         """
-        numbers = range(len(self._costs))
-        index = np.array([costs.argmax() for costs in self._costs], np.int64)
-        located = Located(np.arange(len(index), dtype=np.int32), index, np.zeros(len(index), np.int64))
-        return list(zip(numbers, index.tolist(), self(index, located).tolist(), strict=True)) if len(index) else []
+        if not self._costs:
+            return []
+        found = [_largest(costs, *used[1:]) for costs, used in zip(self._costs, self.plan.bases.used(), strict=True)]
+        homes = self.plan.bases.home
+        source, index = np.empty(len(found), np.int32), np.empty(len(found), np.int64)
+        for home, (cell, number) in enumerate(found):
+            mine = np.flatnonzero(homes == home)
+            source[home], index[home] = mine[0], number
+            if cell is not None:
+                cells = [self.plan.sources[each] for each in mine.tolist()]
+                place = next(n for n, each in enumerate(cells) if isinstance(each, CellDataset) and each.number == cell)
+                source[home], index[home] = mine[place], cells[place].place_of(number)  # type: ignore[attr-defined]
+        located = Located(source, index, np.zeros(len(found), np.int64))
+        return list(zip(source.tolist(), index.tolist(), self(index, located).tolist(), strict=True))
 
     def _of_rows(self, plan: PackedPlan, positions: npt.ArrayLike) -> IntArray:
         rows_at = plan.locate_spans(positions) if self._towers else None
@@ -170,9 +187,22 @@ class Costs:
         return total
 
     def _negative(self, located: Located, place: int, value: int) -> FeedmillError:
-        number = int(located.source[place])
-        file, fix = self.plan.sources[number].url, "The index is damaged: rebuild it."
+        home = int(located.source[place])
+        number = int(np.argmax(self.plan.bases.home == home))
+        file, fix = self.plan.bases.datasets[home].url, "The index is damaged: rebuild it."
         return _of_source(bad_cost(self.by, int(located.index[place]), value, file=file, fix=fix), self.plan, number)
+
+
+def _largest(costs: IntArray, table: CellTable | None, cells: IntArray) -> tuple[int | None, int]:
+    """Return the most expensive sample of a dataset, or of some of its cells: its cell and its number."""
+    if table is None:
+        return None, int(costs.argmax())
+    best, number = -1, 0
+    for start in range(0, len(costs), _AT_ONCE):
+        part = np.where(np.isin(table.codes()[start : start + _AT_ONCE], cells), costs[start : start + _AT_ONCE], -1)
+        if int(part.max()) > best:
+            best, number = int(part.max()), start + int(part.argmax())
+    return int(table.of([number])[0]), number
 
 
 def _added(costs: IntArray, more: IntArray) -> IntArray:
@@ -205,10 +235,11 @@ def _towers(plan: Plan, patch: float, square: float) -> dict[int, IntArray]:
 
 
 def _costs_of(plan: Plan, by: str) -> list[IntArray]:
-    """Return the costs of each source's samples."""
+    """Return the costs of the samples of each dataset in `Plan.bases`."""
     out: list[IntArray] = []
     lacking: list[int] = []
-    for number, source in enumerate(plan.sources):
+    for home, source in enumerate(plan.bases.datasets):
+        number = int(np.argmax(plan.bases.home == home))
         try:
             costs = source.costs(by)
         except FeedmillError as error:

@@ -111,23 +111,39 @@ def _bad_weight(value: Any, why: str) -> ConfigError:
     )
 
 
+class Shares(tuple[Fraction, ...]):
+    """Weights that add up to 1, which are not added up again."""
+
+    __slots__ = ()
+
+
+def exact_sum(values: Sequence[Fraction]) -> Fraction:
+    """Return the sum of fractions. One common denominator is much faster than one for each addition."""
+    whole = lcm(*(value.denominator for value in values))
+    return Fraction(sum(value.numerator * (whole // value.denominator) for value in values), whole)
+
+
 def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     """Return weights as exact fractions that add up to 1.
 
     Raises:
         ConfigError: a weight is invalid, or all are zero.
     """
+    if isinstance(weights, Shares):
+        return weights
     exact = [exact_weight(weight) for weight in weights]
     often = Counter(exact)  # arithmetic with fractions is slow
-    total = sum((weight * count for weight, count in often.items()), Fraction(0))
+    total = exact_sum([weight * count for weight, count in often.items()])
     if not total:
         raise ConfigError(
             "the weights of the blend add up to zero",
             kind="bad-recipe",
             fix="Give at least one source a weight above 0.",
         )
+    if total == 1:
+        return Shares(exact)
     shares = {weight: weight / total for weight in often}
-    return tuple(shares[weight] for weight in exact)
+    return Shares(shares[weight] for weight in exact)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -336,13 +352,16 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
             kind="too-large",
             fix="Blend them in groups: a blend can be a source of another blend.",
         )
-    counts = [max(1, int(share * period)) if share else 0 for share in shares]
-    error = [share * period - count for share, count in zip(shares, counts, strict=True)]
+    counts = [max(1, share.numerator * period // share.denominator) if share else 0 for share in shares]
     short = max(0, period - sum(counts))  # fewer than the number of remainders above 0
+    over = max(0, sum(counts) - period)
+    if not short and not over:
+        return counts
+    error = [share * period - count for share, count in zip(shares, counts, strict=True)]
     for i in sorted(range(len(counts)), key=error.__getitem__, reverse=True)[:short]:
         counts[i] += 1
         error[i] -= 1
-    for _ in range(sum(counts) - period):  # the guaranteed single draws exceed the remainders
+    for _ in range(over):  # the guaranteed single draws exceed the remainders
         i = min((i for i in range(len(counts)) if counts[i] > 1), key=error.__getitem__)
         counts[i] -= 1
         error[i] += 1

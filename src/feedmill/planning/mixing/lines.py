@@ -34,6 +34,8 @@ LINES_LIMIT = 2**50
 
 _TRY_ALL = 8
 """Maximum number of branches for which all trees are tried: 3,025 divisions of subsets, a few milliseconds."""
+_ROUNDING = 1e-9
+"""More than rounding changes the sum of a few dozen numbers between 0 and 1."""
 _HIGHEST = 2.0**63 - 2.0**10
 """The largest floating-point number below 2^63."""
 
@@ -165,10 +167,14 @@ def _paths(branch: Branch, above: tuple[tuple[int, int, int], ...]) -> Iterator[
 
 def worst(root: Branch) -> Fraction:
     """Return the tree's bound: the largest sum of half a source's weight divided by each weight on its path."""
-    sums = []
-    for _, path in _paths(root, ()):
-        sums.append(sum((Fraction(path[0][0], part) for part, _, _ in path), Fraction(0)) / 2)
-    return max(sums)
+    paths = [[part for part, _, _ in path] for _, path in _paths(root, ())]
+    about = [sum(path[0] / part for part in path) for path in paths]  # exact sums only where they may be the largest
+    near = max(about) - _ROUNDING
+    return max(
+        sum((Fraction(path[0], part) for part in path), Fraction(0)) / 2
+        for path, each in zip(paths, about, strict=True)
+        if each >= near
+    )
 
 
 def best_tree(weights: Mapping[int, int]) -> Branch:

@@ -19,7 +19,7 @@ from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.planning.recipes.member import recipe_line
 from feedmill.planning.recipes.read import members
-from feedmill.samples.cells import CellDataset, cell_dataset, check_divisible
+from feedmill.samples.cells import CellDataset, cell_datasets, check_divisible
 from feedmill.samples.tokenized import TokenizedDataset
 from feedmill.storage import join_url, open_store, split_url
 
@@ -85,7 +85,7 @@ def selected(dataset: Dataset, rule: Rule, recipe: Parsed, place: Place) -> Cell
             file=recipe.where((*place, "where")),
             fix="Correct the condition: 'feedmill mixture cells' shows the values of each column.",
         )
-    return cell_dataset(dataset, table, 0)
+    return cell_datasets(dataset, table, [0])[0]
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,7 @@ def drawn_cells(dataset: Dataset, cells: CellsModel, name: str, recipe: Parsed, 
             given = weights_of(cells.weights, recipe.base, rule.columns)
             found = by_label(given, name, labels, set(every) - set(labels), recipe.where(here))
         weights = [found[label] for label in labels]
-    datasets = [cell_dataset(dataset, table, number) for number in there]
-    return Drawn(name, rule.columns, labels, datasets, weights)
+    return Drawn(name, rule.columns, labels, cell_datasets(dataset, table, there), weights)
 
 
 def by_label(

@@ -28,7 +28,7 @@ from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
 from feedmill.planning.dialects import Place
-from feedmill.planning.mixing.blend import exact_weight, normalize
+from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
 from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
 from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.concat import common_group
@@ -60,7 +60,7 @@ from feedmill.planning.recipes.member import (
 )
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.tokens import Tokens, per_sample
+from feedmill.planning.tokens import Tokens, per_sample, per_sample_of_many
 from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import ALL_SPLITS
@@ -387,7 +387,7 @@ class Walk:
             if drawn.weights is None:  # in any unit, the natural shares are those of documents
                 weights: Sequence[Any] = [stream.child.finite("natural shares") for stream in streams]  # type: ignore[attr-defined]
             elif mix is not member and mix.unit != "samples":
-                weights = per_sample(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
+                weights = per_sample_of_many(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
             else:
                 weights = drawn.weights
         with recipe_line(self.file, place if samples is None else ("samples",)):
@@ -432,8 +432,9 @@ class Walk:
             assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
             with recipe_line(self.file, (*here, number, "weights")):
+                of_units = per_sample_of_many if (mix.blend or [])[0].cells is not None else per_sample
                 in_units = mix.unit != "samples"
-                shares = per_sample(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
+                shares = of_units(weights, partial(mean, unit=mix.unit)) if in_units else normalize(weights)
             with recipe_line(self.file, (*here, number)):
                 average = (
                     shares if stage.ramp is None else [(a + b) / 2 for a, b in zip(parts[-1][1], shares, strict=True)]
@@ -927,7 +928,7 @@ def stage_length(
         return stage.steps * global_batch
     if stage.tokens is None:
         return None
-    per_sample = sum((share * mean(i) for i, share in enumerate(shares) if share), Fraction(0))
+    per_sample = exact_sum([share * mean(i) for i, share in enumerate(shares) if share])
     samples = round(stage.tokens / per_sample / run_length) * run_length
     if samples < 1:
         raise ConfigError(

@@ -270,6 +270,8 @@ def _check_of(member: Member) -> Member:
     for name in ("weight", "shuffle", "curriculum", "repetitions", "epochs", "max_repeats"):
         if getattr(member, name) is not None:
             raise ValueError(f"{name!r} is for the cells: move it out of 'of', beside 'cells'")
+    if member.groups is not None:
+        raise ValueError("'groups' stay whole, and cells divide them: remove 'groups', or use 'where' in their place")
     return member
 
 
