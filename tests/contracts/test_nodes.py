@@ -37,6 +37,7 @@ from feedmill.planning.nodes import (
     Shuffle,
     Skip,
     StagedBlend,
+    Subsample,
     Subset,
 )
 from feedmill.planning.nodes.ranking import ranking_of
@@ -92,6 +93,11 @@ CASES: dict[str, Callable[[], Node]] = {
     "leaf": lambda: Leaf(0, 37),
     "subset": lambda: Subset(Leaf(0, 100), 20, 71),
     "subset of subset": lambda: Subset(Subset(Leaf(0, 100), 20, 71), 0, 50),
+    "subsample": lambda: Subsample(Leaf(0, 100), 3, 17),
+    "subsample of one": lambda: Subsample(Subset(Leaf(0, 100), 20, 71), 3, 1),
+    "subsample of all": lambda: Subsample(Leaf(0, 13), 3, 13),
+    "shuffled subsample, repeated": lambda: Repeat(BlockShuffle(Subsample(Leaf(0, 100), 3, 17), 5, 4, 2), 2.5),
+    "shards of a subsample": lambda: Repeat(ShardShuffle(Subsample(Leaf(0, 100), 3, 17), 5, [7, 10], 2), 3),
     "shuffle": lambda: Shuffle(Leaf(0, 101), 3),
     "shuffle of one": lambda: Shuffle(Leaf(0, 1), 3),
     "block shuffle, whole blocks": lambda: BlockShuffle(Leaf(0, 96), 3, 8, 3),
@@ -224,6 +230,7 @@ Make = Callable[[list[Leaf], Sequence[Growing]], Node]
 OVER: dict[type[Node], Make] = {
     Leaf: lambda given, _: given[0],
     Subset: lambda given, _: Subset(given[0], 3, 9),
+    Subsample: lambda given, _: Subsample(given[0], 3, 9),
     Shuffle: lambda given, _: Shuffle(given[0], 3),
     BlockShuffle: lambda given, _: BlockShuffle(given[0], 3, 4, 2),
     ShardShuffle: lambda given, data: ShardShuffle(joined := Concat(given), 3, shard_sizes(joined, data), 2),
@@ -416,7 +423,19 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
     numbers = count() if numbers is None else numbers
     kinds = ["leaf"]
     if depth:
-        kinds = ["subset", "shuffle", "block", "repeat", "length", "skip", "concat", "blend", "staged", "epochized"]
+        kinds = [
+            "subset",
+            "subsample",
+            "shuffle",
+            "block",
+            "repeat",
+            "length",
+            "skip",
+            "concat",
+            "blend",
+            "staged",
+            "epochized",
+        ]
     if depth and not finite:
         kinds += ["endless", "blend", "blend", "staged"]
     kind = draw(st.sampled_from(kinds))
@@ -431,6 +450,9 @@ def trees(draw: st.DrawFn, numbers: count | None = None, depth: int = 3, finite:
         leaf = Leaf(next(numbers), draw(st.integers(1, 60)))
         start = draw(st.integers(0, leaf.length - 1))
         return Subset(leaf, start, draw(st.integers(start + 1, leaf.length)))
+    if kind == "subsample":
+        leaf = Leaf(next(numbers), draw(st.integers(1, 60)))
+        return Subsample(leaf, key, draw(st.integers(1, leaf.length)))
     if kind == "shuffle":
         return Shuffle(child(), key)
     if kind == "block":

@@ -184,6 +184,7 @@ def test_report_counts_what_is_drawn() -> None:
         "loss_tokens": None,
         "loss_asked": None,
         "loss_share": None,
+        "target_repeats": None,
     }
     assert json.loads(json.dumps(report.as_dict()))["total"] == 1234
     assert str(report).splitlines() == [

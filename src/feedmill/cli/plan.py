@@ -101,6 +101,7 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "loss share",
         "drawn",
         "repeats",
+        "in the target",
         "epochs begun",
         "to read",
     ]
@@ -111,6 +112,8 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
     for group in data["groups"]:
         typer.echo(f"{group['prefix']}: of {group['cells']:,} cells those that repeat most (--json has all)")
+    if data["proxy"] is not None:
+        typer.echo(str(plan.report(data["budget"]).proxy))
     for note in data["notes"]:
         typer.echo(f"note: {note}")
     for proof in data["max_repeats"]:
@@ -175,6 +178,7 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         None if row["loss_share"] is None else f"{row['loss_share']:.4%}",
         drawn,
         None if row["repeats"] is None else round(row["repeats"], 3),
+        None if row["target_repeats"] is None else round(row["target_repeats"], 3),
         row["epochs"],
         None if row["drawn_bytes"] is None else human_size(row["drawn_bytes"]),
     ]

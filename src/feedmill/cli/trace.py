@@ -20,7 +20,13 @@ def trace(options: Trace, json: bool) -> None:
     report = call(run, options)
     printed = _print_times if options.step is None else _print_step
     printed = printed if options.source_document is None else _print_documents
-    emit(report.as_dict(), json, lambda: printed(report.plan, report.facts, report.shown))
+    emit(report.as_dict(), json, lambda: _print(report, printed))
+
+
+def _print(report: Any, printed: Any) -> None:
+    if report.facts["proxy"] is not None:
+        typer.echo(f"of a {report.facts['proxy']}: other runs of this recipe draw other samples")
+    printed(report.plan, report.facts, report.shown)
 
 
 def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:

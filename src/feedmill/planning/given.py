@@ -18,23 +18,31 @@ Given: TypeAlias = "str | os.PathLike[str] | Dataset | Recipe | Mapping[str, Any
 _RECIPES = (".yaml", ".yml")
 
 
-def bound_plan(recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False) -> tuple[Plan, str | None]:
+def bound_plan(
+    recipe: str | os.PathLike[str] | Recipe | Plan, *, trust: bool = False, proxy: str | None = None
+) -> tuple[Plan, str | None]:
     """Return the plan of a recipe, and the path of the recipe if known.
 
     Args:
         recipe: path or URL of a recipe, a loaded recipe, or a plan, which is returned as it is.
         trust: allow the recipe to run code; see `Recipe.plan`.
+        proxy: plan a proxy of the recipe instead; see `Recipe.plan`.
 
     Raises:
+        ConfigError: `proxy` is given with a plan.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
     """
     if isinstance(recipe, Plan):
+        if proxy is not None:
+            raise ConfigError(
+                "a plan has no proxy", kind="bad-option", fix="Give the recipe, or plan it with proxy=...: Recipe.plan."
+            )
         return recipe, None
     from feedmill.planning.recipes.recipe import Recipe
 
     if isinstance(recipe, Recipe):
-        return recipe.plan(trust=trust), recipe.file
-    return Recipe.load(recipe).plan(trust=trust), str(recipe)
+        return recipe.plan(trust=trust, proxy=proxy), recipe.file
+    return Recipe.load(recipe).plan(trust=trust, proxy=proxy), str(recipe)
 
 
 def plan_of(given: Any, epochs: float | str | None = None) -> Any:

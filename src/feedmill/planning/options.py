@@ -24,7 +24,15 @@ class GlobalBatch(Options, kw_only=True):
     global_batch: Annotated[int | None, Opt("G", "Samples per step over all ranks.", min=1)] = None
 
 
-class PlanOptions(Samples, GlobalBatch):
+class ProxySize(Options, kw_only=True):
+    """A small run in place of a recipe's own."""
+
+    proxy: Annotated[
+        str | None, Opt("SIZE", "Take a proxy of the recipe, as its key 'proxy': 1B/200B for 1B of 200B tokens.")
+    ] = None
+
+
+class PlanOptions(Samples, GlobalBatch, ProxySize):
     """Show what a recipe yields: its tree; per source samples, tokens, weights, draws, repeats and bytes to read."""
 
     recipe: Annotated[Path | Recipe | Plan, Arg("RECIPE", "A recipe; a path or a URL.")]

@@ -24,7 +24,7 @@ class PlanReport(Showable):
     Attributes:
         plan: the plan itself; not in `as_dict`.
         facts: fingerprint, length, budget, tokens, bytes; ``sources``, with samples, tokens, weights, draws, repeats
-            and bytes to read of each; ``packing``, ``max_repeats`` and ``ranks`` if they apply.
+            and bytes to read of each; ``packing``, ``proxy``, ``max_repeats`` and ``ranks`` if they apply.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ def plan(options: PlanOptions) -> PlanReport:
         ConfigError: options that contradict each other, or a plot of an endless plan.
         FeedmillError: as `Recipe.load` and `Recipe.plan` do.
     """
-    bound, path = bound_plan(options.recipe)
+    bound, path = bound_plan(options.recipe, proxy=options.proxy)
     budget = _budget(bound, options)
     ranks = _ranks(bound, options.world, options.batch_size, budget)
     if options.plot is not None:
@@ -101,6 +101,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "budget": budget,
         "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
         "bytes": _sum(row["drawn_bytes"] for row in rows),
+        "proxy": report.get("proxy"),
         "skipped": 0 if plan.skip is None else plan.skip.count,
         "sources": rows,
         "groups": [_group(group.as_dict(), rows) for group in reported.groups],

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from feedmill.formats.sample import Source
     from feedmill.planning.dealing.rules import Dealing
     from feedmill.planning.packing.spans import LocatedSpans
+    from feedmill.planning.proxy import Proxy
     from feedmill.planning.report import Report
     from feedmill.planning.resuming.resume import Allowed
     from feedmill.planning.tokens import Tokens
@@ -64,6 +65,7 @@ class Plan(Showable):
         reads_apart: whether each sample, and each row of a column, depends only on its own position, so that several
             batches may be read in one call.
         loss: mean loss tokens of its nodes, if the recipe's weights count them; `report` then shows them.
+        proxy: what makes it a small run that stands for a large one, if the recipe says so.
         transform, collate: how a loader makes batches by default, if the recipe specifies it (``targets``). They do not
             change which samples come when, so they are not part of the fingerprint.
 
@@ -100,6 +102,7 @@ class Plan(Showable):
         self.dealing: Dealing | None = None
         self.cache: DataCache | None = None
         self.loss: Tokens | None = None
+        self.proxy: Proxy | None = None
         self.transform: Callable[..., Any] | None = None
         self.collate: Callable[[list[Any]], Any] | None = None
         self.again: Callable[[], Plan] | None = None
@@ -348,7 +351,7 @@ class Plan(Showable):
             ConfigError: a range is empty or outside the plan, or no position would remain.
         """
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
-        plan.dealing, plan.cache, plan.loss = self.dealing, self.cache, self.loss
+        plan.dealing, plan.cache, plan.loss, plan.proxy = self.dealing, self.cache, self.loss, self.proxy
         plan.transform, plan.collate = self.transform, self.collate
         return plan
 
@@ -374,7 +377,8 @@ class Plan(Showable):
             from feedmill.planning.report import report
 
             loss = None if self.loss is None else self.loss.mean_where_known
-            known[total] = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss)
+            found = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss)
+            known[total] = found if self.proxy is None else self.proxy.compared(found, self.node, total)
         return known[total]
 
     def drawn(self, samples: int) -> list[int]:
@@ -406,7 +410,8 @@ class Plan(Showable):
 
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} samples"
-        return render((f"plan, {size}, seed {self.seed}", [tree_of(self.node, self.names)]))
+        proxy = "" if self.proxy is None else f", {self.proxy}"
+        return render((f"plan, {size}, seed {self.seed}{proxy}", [tree_of(self.node, self.names)]))
 
     def __repr__(self) -> str:
         size = "endless" if self.length is None else self.length

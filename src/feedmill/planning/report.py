@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from feedmill.jobs.amounts import short_number
 from feedmill.planning.mixing import Change
-from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subset
+from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subsample, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.nodes.skip import dropped
 from feedmill.planning.tokens import epoch_shares
+
+_NAMED = 5
+"""Sources that are named because their share is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class SourceReport:
         loss_tokens, loss_share: the same of the tokens that contribute to the loss; None unless the recipe's weights
             count them.
         loss_asked: the share of these tokens that its weight asks for.
+        target_repeats: of a proxy, `repeats` in the target at the same point of its run.
     """
 
     name: str
@@ -50,11 +54,17 @@ class SourceReport:
     loss_tokens: int | None = None
     loss_asked: Fraction | None = None
     loss_share: float | None = None
+    target_repeats: float | None = None
 
     @property
     def repeats(self) -> float | None:
         """Return how often each used sample is drawn on average: the number of epochs."""
         return None if self.drawn is None else self.drawn / self.used
+
+    @property
+    def repeats_apart(self) -> float | None:
+        """Return how much `repeats` differ from `target_repeats`, as a share of these; None if these are 0 or None."""
+        return None if self.repeats is None or not self.target_repeats else self.repeats / self.target_repeats - 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; weights as floats."""
@@ -72,6 +82,7 @@ class SourceReport:
             "loss_tokens": self.loss_tokens,
             "loss_asked": None if self.loss_asked is None else float(self.loss_asked),
             "loss_share": self.loss_share,
+            "target_repeats": self.target_repeats,
         }
 
 
@@ -204,6 +215,85 @@ class StageReport:
         return f"stage {self.stage}, from {self.start:,}, {size}{kind}: {', '.join(parts)}{most}"
 
 
+class Rounded(NamedTuple):
+    """A source of which a proxy draws from over 1 % more samples than its share, because a sample is not divided.
+
+    Attributes:
+        name: the source.
+        used: samples that the proxy draws from.
+        exact: its share of the source's samples.
+    """
+
+    name: str
+    used: int
+    exact: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} is drawn from {self.used:,} sample{'' if self.used == 1 else 's'} instead of {self.exact:.3g}"
+        )
+
+
+class Apart(NamedTuple):
+    """How far the repeats of a source in a proxy are from those in its target, as a share of these: -0.01 for 1 % less.
+
+    Attributes:
+        source: its name.
+        difference: the share.
+    """
+
+    source: str
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyReport:
+    """How a proxy compares with its target, the run that it stands for; see `feedmill.planning.proxy`.
+
+    Attributes:
+        unit: ``tokens`` or ``samples``.
+        amount, of: length of the proxy and of the target.
+        rounded: sources of which it draws from more than their share.
+        largest: the source whose repeats differ most; None if nothing is drawn.
+        largest_of_others: the same without `rounded`.
+    """
+
+    unit: str
+    amount: int
+    of: int
+    rounded: tuple[Rounded, ...]
+    largest: Apart | None = None
+    largest_of_others: Apart | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, for ``--json``."""
+        return {
+            "unit": self.unit,
+            "amount": self.amount,
+            "of": self.of,
+            "rounded": [each._asdict() for each in self.rounded],
+            "largest": None if self.largest is None else self.largest._asdict(),
+            "largest_of_others": None if self.largest_of_others is None else self.largest_of_others._asdict(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"proxy of {self.amount:,} of {self.of:,} {self.unit}"]
+        if self.largest is not None and not self.largest.difference:
+            lines[0] += ": all sources repeat as often as in the target"
+        elif self.largest is not None:
+            lines[0] += f": repeats differ from those of the target by at most {_apart(self.largest)}"
+            if self.largest_of_others not in (None, self.largest):
+                lines[0] += f", of sources that are not rounded {_apart(self.largest_of_others)}"
+        lines += [f"  {each}" for each in self.rounded[:_NAMED]]
+        if len(self.rounded) > _NAMED:
+            lines.append(f"  and {len(self.rounded) - _NAMED:,} more sources that are rounded up by over 1 %")
+        return "\n".join(lines)
+
+
+def _apart(apart: Apart | None) -> str:
+    return "" if apart is None else f"{abs(apart.difference):.3%} ({apart.source})"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """The numbers of a plan; prints as a table.
@@ -213,12 +303,14 @@ class Report:
         total: samples that the report covers.
         sources: one entry per source.
         stages: one entry per stage of each staged blend.
+        proxy: how a proxy compares with its target; None for other plans.
     """
 
     length: int | None
     total: int | None
     sources: tuple[SourceReport, ...]
     stages: tuple[StageReport, ...]
+    proxy: ProxyReport | None = field(default=None, kw_only=True)
 
     @property
     def groups(self) -> tuple[GroupReport, ...]:
@@ -232,6 +324,7 @@ class Report:
             "total": self.total,
             "sources": [source.as_dict() for source in self.sources],
             "stages": [stage.as_dict() for stage in self.stages],
+            **({} if self.proxy is None else {"proxy": self.proxy.as_dict()}),
         }
 
     def __str__(self) -> str:
@@ -244,6 +337,9 @@ class Report:
         if any(source.loss_tokens is not None for source in sources):
             loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
+        if any(source.target_repeats is not None for source in self.sources):
+            target = ["in the target", *(_repeats(source.target_repeats) for source in sources)]
+            rows = [(*row[:7], own, *row[7:]) for row, own in zip(rows, target, strict=True)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         total = "an endless plan" if self.total is None else f"{self.total:,} samples"
         lines = [f"{total}, from {len(self.sources)} source{'s' if len(self.sources) != 1 else ''}"]
@@ -252,6 +348,7 @@ class Report:
             lines.append("  ".join(cells).rstrip())
         for group in self.groups:
             lines.append(f"{group.prefix}: of {group.cells:,} cells those that repeat most; as_dict() has all")
+        lines += [] if self.proxy is None else [str(self.proxy)]
         return "\n".join([*lines, *map(str, self.stages)])
 
     @property
@@ -417,7 +514,7 @@ class PackedReport(Report):
         return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
-        table = str(Report(None, self.documents, self.sources, self.stages)).partition("\n")[2]
+        table = str(Report(None, self.documents, self.sources, self.stages, proxy=self.proxy)).partition("\n")[2]
         if self.total is None or self.tokens is None:
             return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
         padding = (self.slots or 0) - self.tokens
@@ -480,9 +577,13 @@ def _with_loss(sources: Sequence[SourceReport], learned: Sequence[int | None]) -
 
 def _cells(source: SourceReport) -> tuple[str, ...]:
     drawn = "" if source.drawn is None else f"{'' if source.exact else '≈'}{source.drawn:,}"
-    repeats = "" if source.repeats is None else short_number(source.repeats)
+    repeats = _repeats(source.repeats)
     numbers = (f"{source.samples:,}", f"{source.used:,}", _percent(source.asked), _percent(source.realized))
     return (source.name, *numbers, drawn, repeats)
+
+
+def _repeats(repeats: float | None) -> str:
+    return "" if repeats is None else short_number(repeats)
 
 
 def _token_cells(source: SourceReport) -> tuple[str, str]:
@@ -548,13 +649,13 @@ def _leaves(
     asked: Fraction | None,
     realized: Fraction | None,
     total: int | None,
-    cut: Subset | None = None,
-) -> Iterator[tuple[Leaf, Leaf | Subset, Fraction | None, Fraction | None]]:
+    cut: Subset | Subsample | None = None,
+) -> Iterator[tuple[Leaf, Leaf | Subset | Subsample, Fraction | None, Fraction | None]]:
     """Yield each leaf with its subset (itself if it has none), and the products of requested and realized weights."""
     if isinstance(node, Leaf):
         yield node, cut or node, asked, realized
         return
-    if isinstance(node, Subset):
+    if isinstance(node, Subset | Subsample):
         cut = cut or node  # the outermost subset is the smallest
     if len(node.children) == 1 and not isinstance(node, Interleaved):
         (count,) = [None] if total is None else node.draws(total)

@@ -7,14 +7,14 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Annotated
 
 from feedmill.jobs.options import Arg, Flag, Opt, Path, Paths
-from feedmill.planning.options import GlobalBatch, Samples
+from feedmill.planning.options import GlobalBatch, ProxySize, Samples
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
 
 
-class Trace(GlobalBatch, Samples):
+class Trace(GlobalBatch, Samples, ProxySize):
     """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""
 
     recipe: Annotated[Path | Recipe | Plan, Arg("RECIPE", "A recipe (docs/recipes.md); a path or a URL.")]

@@ -67,7 +67,8 @@ def trace(options: Trace) -> TraceReport:
     if sum(one is not None for one in (options.step, options.key, options.document, options.source_document)) != 1:
         what = "expected one of --step, --key, --document and --source-document"
         raise ConfigError(what, fix="Give exactly one of them.")
-    plan, path = bound_plan(options.recipe)
+    plan, path = bound_plan(options.recipe, proxy=options.proxy)
+    proxy = None if plan.proxy is None else str(plan.proxy)
     by_budget = options.global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
     _check_batches(options, by_budget=by_budget)
     if options.step is not None:
@@ -86,7 +87,7 @@ def trace(options: Trace) -> TraceReport:
         facts, shown = _samples_of_step(plan, options.step, options, start)
         if options.origins:
             _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], options.show)
-        return TraceReport(plan, {"recipe": path, **facts}, shown)
+        return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
     samples = options.samples
     if options.steps is not None:
         assert options.global_batch is not None
@@ -96,12 +97,12 @@ def trace(options: Trace) -> TraceReport:
     search["world_size"] = options.world if by_budget else None
     if options.source_document is not None:
         facts = _of_document(plan, options.source_document, search, options.show)
-        return TraceReport(plan, {"recipe": path, **facts})
+        return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts})
     selected = _selected(plan, options)
     facts, shown = _positions_of_samples(plan, selected, search, options.show)
     if options.origins:
         _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], options.show)
-    return TraceReport(plan, {"recipe": path, **facts}, shown)
+    return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
 
 
 def _check_batches(options: Trace, *, by_budget: bool) -> None:

@@ -133,6 +133,7 @@ def of_plan(
         "sources": _sources(plan, facts),
         "spread_steps": None if facts["ranks"] is None else facts["ranks"]["steps"],
         "max_repeats": facts["max_repeats"],
+        "proxy": None if facts["proxy"] is None else str(plan.report(budget).proxy),
         "chart": _chart(plan, budget, _borders(known[:stages], facts, budget)),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,8 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
             )
         )
     stages = draw(st.integers(0, 3))
+    if draw(st.booleans()):  # of stages with hundreds of samples, or of the samples above
+        recipe["proxy"] = {"samples": recipe["samples"] // 3 + 1, "of": recipe["samples"]}
     return {
         "cells": cells,
         "documents": draw(st.integers(cells, 400)),
@@ -96,7 +99,7 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
         "recipe": recipe,
         "weights": draw(some),
         "stages": [
-            {"weights": draw(some), "samples": draw(st.integers(1, 300)), "ramp": n > 0 and draw(st.booleans())}
+            {"weights": draw(some), "samples": draw(st.integers(4, 300)), "ramp": n > 0 and draw(st.booleans())}
             for n in range(stages)
         ],
     }
@@ -125,6 +128,9 @@ def test_as_copies(tmp_path_factory: pytest.TempPathFactory, mixture: dict[str, 
     recipe, blend = mixture["recipe"], {"cells": {"of": "tok", "by": list(BY)}}
     if mixture["stages"]:
         del recipe["samples"]
+        if "proxy" in recipe:
+            whole = sum(stage["samples"] for stage in mixture["stages"])
+            recipe["proxy"] = {"samples": -(-whole // 3), "of": whole}
         found = of_cells({**recipe, "stages": stages(labels)}, folder, base)
         copies = of_copies({**recipe, "stages": stages([f"tok[{one}]" for one in labels])}, base, codes, cells, None)
     else:
@@ -149,6 +155,10 @@ def test_natural_shares_are_those_of_documents_in_every_unit(tmp_path: Path) -> 
     for unit in ("samples", "tokens"):
         plan = of_cells({"unit": unit, "samples": int(sizes.sum())}, tmp_path, base)
         assert plan.drawn(int(sizes.sum())) == sizes.tolist()
+        proxy = of_cells({"unit": unit, "samples": int(sizes.sum()), "proxy": {"samples": 285}}, tmp_path, base)
+        assert [source.asked for source in proxy.report().sources] == [
+            Fraction(int(n), int(sizes.sum())) for n in sizes
+        ]
 
 
 def test_a_batch_is_one_read(tmp_path: Path) -> None:
@@ -337,12 +347,13 @@ def test_cells_in_the_order_of_a_column(tmp_path: Path) -> None:
     codes = codes_of(1, 200, 3)
     put_in_cells(tmp_path, base, codes, values_of(3))
     blend = {"cells": {"of": "tok", "by": list(BY)}, "curriculum": {"by": "tokens", "window": 1}}
-    plan = of_cells({"blend": blend, "samples": 100}, tmp_path, base)
-    located = plan.locate(range(100))
-    read = plan.bases.read_from(located).index
-    for source in range(3):
-        tokens = base.lengths[read[(located.source == source) & (located.epoch == 0)]]
-        assert len(tokens) and (np.diff(tokens) >= 0).all()
+    for proxy in ({}, {"proxy": {"samples": 50, "of": 100}}):
+        plan = of_cells({"blend": blend, "samples": 100, **proxy}, tmp_path, base)
+        located = plan.locate(range(plan.length or 0))
+        read = plan.bases.read_from(located).index
+        for source in range(3):
+            tokens = base.lengths[read[(located.source == source) & (located.epoch == 0)]]
+            assert len(tokens) and (np.diff(tokens) >= 0).all()
 
 
 def test_many_cells_are_reported_by_their_dataset(tmp_path: Path) -> None:

@@ -387,7 +387,7 @@ def test_the_fingerprint_takes_whatever_yaml_has() -> None:
 
 def test_the_schema_is_json() -> None:
     schema = json.loads(json.dumps(Recipe.json_schema()))
-    own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip"}
+    own = {"seed", "samples", "epochs", "global_batch", "shuffle", "stages", "unit", "order", "pack", "skip", "proxy"}
     own |= {
         "mixed_tokenizers",
         "decode",

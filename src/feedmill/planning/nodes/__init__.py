@@ -8,6 +8,7 @@ from feedmill.planning.nodes.groups import Groups
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, ShardShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
+from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Shuffle",
     "Skip",
     "StagedBlend",
+    "Subsample",
     "Subset",
     "shuffled",
 ]

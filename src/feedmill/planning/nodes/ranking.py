@@ -30,6 +30,7 @@ import xxhash
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.nodes.base import IntArray, Leaf, Node
 from feedmill.planning.nodes.concat import Concat
+from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def values_of(node: Node, by: str, sources: Sequence[Dataset | None], *, texts: 
     """Return the value of each position of one epoch of a node in stored order; see `Dataset.values`.
 
     Args:
-        node: a dataset, a subset, or a concatenation of these.
+        node: a dataset, a subset, a subsample of one of them, or a concatenation of these.
         by: the column.
         sources: the datasets of the leaves, by number.
 
@@ -97,7 +98,7 @@ def values_of(node: Node, by: str, sources: Sequence[Dataset | None], *, texts: 
         DataError: a value is missing or NaN.
     """
     pieces = []
-    for dataset, start, stop in parts_of(node, sources):
+    for dataset, start, stop, drawn in parts_of(node, sources):
         values = dataset.values(by, texts=texts)
         if values is None:
             fields = ", ".join(dataset.cost_fields) or "none"
@@ -109,7 +110,7 @@ def values_of(node: Node, by: str, sources: Sequence[Dataset | None], *, texts: 
                 if not texts
                 else dataset.costs_advice(by),
             )
-        pieces.append(values[start:stop])
+        pieces.append(values[start:stop] if drawn is None else values[start:stop][drawn.numbers])
     if len({piece.dtype for piece in pieces}) > 1 and any(piece.dtype == np.uint64 for piece in pieces):
         raise ConfigError(
             f"the column {by!r} has texts in one dataset and numbers in another",
@@ -119,8 +120,10 @@ def values_of(node: Node, by: str, sources: Sequence[Dataset | None], *, texts: 
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def parts_of(node: Node, sources: Sequence[Dataset | None]) -> list[tuple[Dataset, int, int]]:
+def parts_of(node: Node, sources: Sequence[Dataset | None]) -> list[tuple[Dataset, int, int, Subsample | None]]:
     """Return the datasets of which one epoch of a node is the samples in stored order, and the range of each.
+
+    With the range is what draws some samples of it, if it does not have all.
 
     Raises:
         ConfigError: the node has an order of its own, or a dataset is no longer known.
@@ -129,12 +132,15 @@ def parts_of(node: Node, sources: Sequence[Dataset | None]) -> list[tuple[Datase
         dataset = sources[node.number]
         if dataset is None:
             raise ConfigError("the columns of a source that is no longer there are unknown", kind="bad-recipe")
-        return [(dataset, 0, node.length)]
+        return [(dataset, 0, node.length, None)]
     if isinstance(node, Subset):
         inner = parts_of(node.child, sources)
-        if len(inner) == 1:
-            dataset, start, _ = inner[0]
-            return [(dataset, start + node.start, start + node.stop)]
+        if len(inner) == 1 and inner[0][3] is None:
+            dataset, start, _, _ = inner[0]
+            return [(dataset, start + node.start, start + node.stop, None)]
+    if isinstance(node, Subsample):
+        ((dataset, start, stop, _),) = parts_of(node.child, sources)
+        return [(dataset, start, stop, node)]
     if isinstance(node, Concat):
         return [part for child in node.children for part in parts_of(child, sources)]
     raise ConfigError(
@@ -155,7 +161,10 @@ def ranking_of(node: Node, by: str, sources: Sequence[Dataset | None]) -> Rankin
     from feedmill.storage.folders import cache_folder
     from feedmill.storage.locks import FileLock
 
-    words = [f"{dataset.fingerprint()} {start} {stop}" for dataset, start, stop in parts_of(node, sources)]
+    words = [
+        f"{dataset.fingerprint()} {start} {stop}" + ("" if drawn is None else f" {drawn.identity()}")
+        for dataset, start, stop, drawn in parts_of(node, sources)
+    ]
     text = "\n".join([*words, by, str(_VERSION)])
     name = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
     folder = cache_folder() / _FOLDER

@@ -15,6 +15,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import Epochs, IntArray, Leaf, Node, Wrapper, split
 from feedmill.planning.nodes.concat import Concat
+from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
 from feedmill.planning.permutation import Keys, branch, permute, unpermute
 
@@ -350,6 +351,9 @@ def shard_sizes(node: Node, sources: Sequence[Dataset | None]) -> list[int]:
     if isinstance(node, Subset):
         ends = np.cumsum(shard_sizes(node.child, sources)).clip(node.start, node.start + node.length)
         return [int(size) for size in np.diff(ends, prepend=node.start)]
+    if isinstance(node, Subsample):
+        before = np.searchsorted(node.numbers, np.cumsum(shard_sizes(node.child, sources)))
+        return [int(size) for size in np.diff(before, prepend=0)]
     if isinstance(node, Concat):
         return [size for child in node.children for size in shard_sizes(child, sources)]
     return [node.finite("a shuffle of shards")]

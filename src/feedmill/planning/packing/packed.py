@@ -90,7 +90,7 @@ class PackedPlan(Plan):
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
-        self.documents, self.loss = documents, documents.loss
+        self.documents, self.loss, self.proxy = documents, documents.loss, documents.proxy
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
@@ -458,7 +458,16 @@ class PackedPlan(Plan):
         if total is None:
             inner = self.documents.report(None)
             return PackedReport(
-                self.length, None, inner.sources, inner.stages, None, self.width, None, None, whole=self.whole
+                self.length,
+                None,
+                inner.sources,
+                inner.stages,
+                None,
+                self.width,
+                None,
+                None,
+                whole=self.whole,
+                proxy=inner.proxy,
             )
         rows = self._after(total)
         inner = self.documents.report(self.map.reach(rows))
@@ -467,7 +476,7 @@ class PackedPlan(Plan):
         fits = self._fit(rows, "tokens"), self._fit(rows, LOSS_TOKENS)
         sources = held(inner.sources, self._held(rows), tokens, *fits)
         media = self._media(rows) if self.of_samples else None
-        return PackedReport(
+        found = PackedReport(
             self.length,
             total,
             sources,
@@ -481,6 +490,9 @@ class PackedPlan(Plan):
             self.map.used_up(rows),
             tuple(widths) if isinstance(self.map, Phases) else (),
         )
+        if self.proxy is None:
+            return found
+        return self.proxy.compared(found, self.node, sum(source.drawn or 0 for source in sources))
 
     def _media(self, rows: int) -> float:
         """Return the images, videos and sounds in the first rows, an expected value."""
@@ -572,6 +584,7 @@ class PackedPlan(Plan):
         inner = tree_of(self.node, self.names)
         widths = ", then ".join(f"{phase.width:,}" for phase in self._maps)
         head = f"packed plan, {size} of {widths} tokens, seed {self.seed}"
+        head += "" if self.proxy is None else f", {self.proxy}"
         how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.text}")
         return render((head, [(how, [inner])]))
 

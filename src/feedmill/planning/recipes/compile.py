@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from math import ceil
@@ -25,11 +26,24 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.planning.bounds import longest
 from feedmill.planning.dealing.dealer import dealing_of
 from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
-from feedmill.planning.nodes import Blend, Concat, EpochizedBlend, Leaf, Node, Repeat, StagedBlend, Subset
+from feedmill.planning.nodes import (
+    Blend,
+    Concat,
+    EpochizedBlend,
+    Interleaved,
+    Leaf,
+    Node,
+    Repeat,
+    StagedBlend,
+    Subsample,
+    Subset,
+)
+from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.concat import common_group
 from feedmill.planning.nodes.groups import described
@@ -40,6 +54,7 @@ from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
+from feedmill.planning.proxy import Proxy, drawn_of, expected, is_about, samples_for, scaled_length
 from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
@@ -99,7 +114,10 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     """
     compiler = _Compiler(open, trust)
     seed = recipe.model.seed or 0
+    proxy = None if recipe.model.proxy is None else _proxy(recipe, compiler)
     root = compiler.recipe(recipe, seed, "")
+    if proxy is not None:
+        root = _ended(root, recipe, proxy, compiler)
     compiler.check_lacking(recipe)
     if compiler.normalizing:
         from feedmill.planning.recipes.statistics import scaled  # most recipes have no robots
@@ -116,7 +134,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     except ConfigError as error:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
-    plan.loss = loss if loss.used else None
+    plan.loss, plan.proxy = loss if loss.used else None, proxy
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
@@ -126,6 +144,8 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
                     kind="bad-recipe",
                     fix="Use 'method: concat', which keeps their order and cuts rows anywhere, or remove 'groups'.",
                 )
+            if packing.rows is not None:
+                packing = replace(packing, rows=compiler.scaled(packing.rows))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
     else:
         _warn_of_refused(plan)
@@ -154,6 +174,85 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     with recipe_line(recipe, ("skip",)):
         check_skip(plan)
     return plan
+
+
+def _proxy(recipe: Parsed, compiler: _Compiler) -> Proxy:
+    """Return the proxy of a recipe, and let the compiler draw from a share of each source.
+
+    Raises:
+        ConfigError: the length of the run that it stands for is unknown, or less than its own.
+    """
+    asked = recipe.model.proxy
+    assert asked is not None
+    of, again = asked.of, partial(_target, recipe, compiler)
+    if of is None:
+        with recipe_line(recipe, ("proxy",)):
+            root, means = again()
+            rows = None if recipe.model.pack is None else recipe.model.pack.rows
+            end = longest(root)
+            if end is None or rows is not None:
+                where = "never ends" if rows is None else "ends after a number of rows"
+                raise ConfigError(
+                    f"the proxy lacks 'of', the length of the run that it stands for: the recipe {where}",
+                    kind="bad-recipe",
+                    fix=f"Write it as {{{asked.unit}: {asked.amount}, of: LENGTH}}.",
+                )
+            of = round(expected(root, end, means["tokens"], asked.unit))
+            if of < asked.amount:
+                raise ConfigError(
+                    f"a proxy of {asked.amount:,} {asked.unit} is larger than the recipe's own run of {of:,}",
+                    kind="bad-recipe",
+                    fix="Make the proxy smaller, or give the recipe a later end.",
+                )
+    proxy = Proxy(asked.unit, asked.amount, of, lambda: again()[0])
+    compiler.factor = proxy.factor
+    return proxy
+
+
+def _target(recipe: Parsed, compiler: _Compiler) -> tuple[Node, Mapping[str, Tokens]]:
+    """Return the tree of the run that a proxy stands for, over the same datasets, and the means of its nodes."""
+    other = _Compiler(compiler.open, compiler.trust)
+    other.opened = compiler.opened
+    return other.recipe(recipe, recipe.model.seed or 0, ""), other.means
+
+
+def _ended(root: Node, recipe: Parsed, proxy: Proxy, compiler: _Compiler) -> Node:
+    """Return the tree of a proxy, cut to its length if the recipe never ends.
+
+    Raises:
+        ConfigError: the recipe ends elsewhere than the proxy says, or the tokens of a source are unknown.
+    """
+    asked, means = recipe.model.proxy, compiler.means["tokens"]
+    if recipe.model.pack is not None and recipe.model.pack.rows is not None:
+        return root  # the rows end it
+    with recipe_line(recipe, ("proxy",)):
+        if root.length is not None:
+            if asked is not None and asked.of is not None:
+                _check_own_length(recipe, compiler, proxy, expected(root, root.length, means, proxy.unit))
+            return root
+        length = samples_for(root, proxy.amount, LONGEST, means, proxy.unit)
+        if isinstance(root, StagedBlend):
+            return StagedBlend.of(root.below, {**root.arguments(), "length": length, "caps": root.caps})
+        if isinstance(root, Interleaved):
+            return type(root).of(root.below, {**root.arguments(), "length": length})
+        if isinstance(root, Repeat):
+            return Repeat(root.child, length=length, max_repeats=root.max_repeats, name=root.name)
+        return Repeat(root, length=length)
+
+
+def _check_own_length(recipe: Parsed, compiler: _Compiler, proxy: Proxy, own: Fraction) -> None:
+    """Raise `ConfigError` if a recipe ends elsewhere than its proxy says; `own` is the proxy's own length."""
+    if is_about(own, proxy.amount):
+        return
+    root, means = _target(recipe, compiler)  # small sources are rounded up, so passes over them are longer
+    assert root.length is not None
+    whole = expected(root, root.length, means["tokens"], proxy.unit)
+    if not is_about(whole, proxy.of):
+        raise ConfigError(
+            f"the recipe ends after about {round(whole):,} {proxy.unit}, and the proxy is of a run of {proxy.of:,}",
+            kind="bad-recipe",
+            fix="Remove 'of', which is by default where the recipe ends, or correct one of them.",
+        )
 
 
 def _masked_twice(recipe: Parsed) -> ConfigError:
@@ -211,6 +310,11 @@ class _Compiler:
         self.means = {unit: Tokens(self.sources, unit) for unit in ("tokens", LOSS_TOKENS, "hours", "episodes")}
         self.normalizing: dict[int, str] = {}  # source whose features are normalized -> by which statistics
         self.has_robots = False
+        self.factor = Fraction(1)  # of a proxy, its size as a share of the run that it stands for
+
+    def scaled(self, length: int) -> int:
+        """Return a length in a proxy: rounded down, and at least 1."""
+        return max(1, scaled_length(length, self.factor))
 
     def dataset(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return an opened dataset, opened once for each distinct set of options."""
@@ -273,7 +377,8 @@ class _Compiler:
         if model.blend is not None and model.homogeneous is not None and model.homogeneous.by != "source":
             return by_field(walk, model, model.homogeneous)
         if model.blend is not None:
-            return walk.blend(model, (), prefix, model.shuffle, model.samples, _run_length(model))
+            samples = None if model.samples is None else self.scaled(model.samples)
+            return walk.blend(model, (), prefix, model.shuffle, samples, _run_length(model))
         cap = None
         if model.blend_epochized is not None:
             name = prefix.rstrip("/")
@@ -292,7 +397,8 @@ class _Compiler:
         if node.length is None and model.samples is None and model.epochs is None and cap is None:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
-            return whole_groups(Repeat(node, model.epochs, length=model.samples, max_repeats=cap, name=name))
+            length = None if model.samples is None else self.scaled(model.samples)
+            return whole_groups(Repeat(node, model.epochs, length=length, max_repeats=cap, name=name))
 
 
 def _run_length(model: RecipeModel) -> int:
@@ -367,11 +473,14 @@ class Walk:
         if not prefix and mix is not member:
             self.compiler.groups = drawn.names
         streams: list[Node] = []
+        documents: list[int] = []
         for cell, own in zip(drawn.datasets, drawn.names, strict=True):
-            node: Node = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
+            whole: Leaf | Subset = self.compiler.leaf(self.counted(cell, of), prefix + own, self.file.where(place))
             if of.ranges:
                 with recipe_line(self.file, (*place, "cells", "of", "subset")):
-                    node = Subset(node, *within(of.ranges, len(cell)))
+                    whole = Subset(whole, *within(of.ranges, len(cell)))
+            documents.append(whole.length)
+            node = self.drawn(whole, prefix + own)
             if member.curriculum is not None:
                 with recipe_line(self.file, (*place, "curriculum")):
                     node = ordered(node, member, None, self.seed, prefix + own, self.compiler.sources)
@@ -385,7 +494,7 @@ class Walk:
             return self.stages(mix, found, above, drawn.names, streams, samples, run_length)
         with recipe_line(self.file, (*place, "cells", "weights")):
             if drawn.weights is None:  # in any unit, the natural shares are those of documents
-                weights: Sequence[Any] = [stream.child.finite("natural shares") for stream in streams]  # type: ignore[attr-defined]
+                weights: Sequence[Any] = documents
             elif mix is not member and mix.unit != "samples":
                 weights = per_sample_of_many(drawn.weights, lambda i: self.mean(streams[i], place, mix.unit))
             else:
@@ -428,6 +537,7 @@ class Walk:
 
         run_length, in_groups = group_runs(streams, run_length)
         parts: list[tuple[int | None, Sequence[Fraction], str | None]] = []
+        whole = 0  # of the stages so far, without a proxy
         for number, stage in enumerate(stages):
             assert isinstance(stage.weights, dict)  # `staged` has read the files
             weights = [stage.weights.get(name, 0) for name in names]
@@ -440,6 +550,15 @@ class Walk:
                     shares if stage.ramp is None else [(a + b) / 2 for a, b in zip(parts[-1][1], shares, strict=True)]
                 )
                 length = stage_length(stage, average, mean, self.file.model.global_batch, run_length)
+                if length is not None and self.compiler.factor != 1:
+                    start, whole = scaled_length(whole, self.compiler.factor, run_length), whole + length
+                    length = scaled_length(whole, self.compiler.factor, run_length) - start
+                    if not length:
+                        raise ConfigError(
+                            f"stage {number + 1} has less than one {_unit(run_length)} in the proxy",
+                            kind="bad-recipe",
+                            fix="Make the proxy larger, or merge the stage with another one.",
+                        )
                 parts.append((length, shares, stage.ramp))
         caps = [caps_of(stage, names, self.file.where((*here, n, "max_repeats"))) for n, stage in enumerate(stages)]
         with recipe_line(self.file, here if samples is None else ("samples",)):
@@ -539,10 +658,11 @@ class Walk:
                     kind="bad-skip",
                     fix="Move it to the outermost recipe, with the source's full name.",
                 )
-            for key in ("deal", "balance", "batch", "homogeneous", "targets"):
+            for key in ("deal", "balance", "batch", "homogeneous", "targets", "proxy"):
                 if getattr(nested.model, key) is not None:
                     raise ConfigError(
-                        f"a nested recipe cannot have {key!r}: it applies to whole batches",
+                        f"a nested recipe cannot have {key!r}: it applies to"
+                        f" {'the whole run' if key == 'proxy' else 'whole batches'}",
                         file=nested.where((key,)),
                         kind="bad-recipe",
                         fix="Move it to the outermost recipe.",
@@ -577,7 +697,7 @@ class Walk:
             said = next((layer for layer in layers if "statistics" in layer.model_fields_set), layers[0])
             self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
-            return leaf
+            return self.drawn(leaf, name, member)
         dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
             start, stop = asked = bounds_of(self.file, member, dataset)
@@ -585,7 +705,25 @@ class Walk:
                 start, stop = grouped_range(member.groups, dataset, start, stop)
             if (start, stop) != asked and start < stop:
                 logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *asked, start, stop)
-            return Subset(leaf, start, stop)
+            cut = Subset(leaf, start, stop)
+        return self.drawn(cut, name, member)
+
+    def drawn(self, node: Leaf | Subset, name: str, member: Member | None = None) -> Node:
+        """Return the samples of a source that are drawn from: all of them, or for a proxy its share.
+
+        Raises:
+            ConfigError: the member has groups, and a share of its samples would not be whole groups.
+        """
+        size = drawn_of(node.length, self.compiler.factor)
+        if size == node.length:
+            return node
+        if member is not None and member.groups is not None:
+            raise ConfigError(
+                f"a proxy draws samples of {name!r}, which would divide its 'groups'",
+                kind="bad-recipe",
+                fix="Remove 'groups' for the proxy, or 'proxy'.",
+            )
+        return Subsample(node, derive(self.seed, "proxy", name), size)
 
     def source(self, member: Member, place: Place) -> Dataset:
         """Return the opened dataset or join of a member, or the documents of it that its `where` selects.
@@ -745,7 +883,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
                 shuffle = member.shuffle or as_described(model.shuffle, selected)
-                node = shuffle_as(leaf, shuffle, walk.seed, own, walk.compiler.sources)
+                node = shuffle_as(walk.drawn(leaf, own), shuffle, walk.seed, own, walk.compiler.sources)
                 if node.length is not None or member.epochs or member.max_repeats:
                     node = walk.repeat(node, member, here, own, member.epochs)
                 found[value] = share, node
@@ -765,7 +903,8 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
             groups.append(Blend([streams[n][value][1] for n in having], parts if totals[value] else [1] * len(having)))
         walk.compiler.groups = [f"{by}={value}" for value in totals]
     with recipe_line(walk.file, ("blend",) if model.samples is None else ("samples",)):
-        return Blend(groups, list(totals.values()), length=model.samples, run_length=wanted.samples)
+        length = None if model.samples is None else walk.compiler.scaled(model.samples)
+        return Blend(groups, list(totals.values()), length=length, run_length=wanted.samples)
 
 
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:

@@ -234,6 +234,51 @@ def one_of(model: BaseModel, *names: str) -> None:
         raise ValueError(f"give exactly one of {listed} (found: {', '.join(given) or 'none'})")
 
 
+class ProxyModel(Strict):
+    """A small run, whose sources repeat as often as in the run that it stands for."""
+
+    tokens: Count | None = Field(None, description="its length in tokens")
+    samples: Count | None = Field(None, description="its length in samples, instead of tokens")
+    of: Count | None = Field(
+        None, description="length of the run that it stands for, in the same unit; default: where the recipe ends"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ProxyModel:
+        one_of(self, "tokens", "samples")
+        if self.of is not None and self.of < self.amount:
+            raise ValueError(
+                f"a proxy of {self.amount:,} {self.unit} is larger than the run of {self.of:,} that it stands for"
+            )
+        return self
+
+    @property
+    def unit(self) -> Literal["tokens", "samples"]:
+        """What it is measured in."""
+        return "samples" if self.tokens is None else "tokens"
+
+    @property
+    def amount(self) -> int:
+        """Its length."""
+        return self.tokens or self.samples or 0
+
+
+def _proxy_short(value: Any) -> Any:
+    """Expand tokens, or tokens of others as in 1B/200B, to the mapping they abbreviate."""
+    if type(value) is int:
+        return {"tokens": value}
+    if not isinstance(value, str):
+        return value
+    amount, slash, of = value.partition("/")
+    return {"tokens": amount.strip(), **({"of": of.strip()} if slash else {})}
+
+
+ProxyField = Annotated[
+    ProxyModel,
+    BeforeValidator(_proxy_short, json_schema_input_type=ProxyModel | int | Annotated[str, Field(pattern=r"^[0-9]")]),
+]
+
+
 class DecodeModel(Strict):
     """How the parts of samples are decoded; see `feedmill.samples.Decoder`."""
 

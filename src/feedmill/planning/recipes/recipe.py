@@ -113,12 +113,16 @@ class Recipe(Parsed):
         text = json.dumps([data, inner], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
-    def plan(self, open: Open | None = None, *, trust: bool = False) -> Plan:
+    def plan(
+        self, open: Open | None = None, *, trust: bool = False, proxy: str | int | Mapping[str, Any] | None = None
+    ) -> Plan:
         """Open the datasets and bind the recipe to them.
 
         Args:
             open: opens one dataset; `feedmill.open` by default.
             trust: allow the recipe to run code (joiners) and, with `feedmill.open`, the datasets to run theirs.
+            proxy: plan a small run that stands for this one, as with this value of the recipe's key ``proxy``: tokens,
+                ``"1B/200B"`` for 1B of 200B tokens, or a mapping.
 
         Raises:
             TrustError: the recipe refers to code and `trust` is False.
@@ -127,6 +131,8 @@ class Recipe(Parsed):
         """
         from feedmill.planning.recipes.compile import compile_recipe
 
+        if proxy is not None:
+            return self.restated({"proxy": proxy}).plan(open, trust=trust)
         again = partial(self.plan, open, trust=trust)
         if open is None:
             from feedmill.samples.open import open as open_dataset
@@ -193,6 +199,9 @@ class Recipe(Parsed):
         if model.epochs is not None:
             words.append(f"{model.epochs} epochs")
         words.append(f"order {model.order.kind}" if model.order else f"shuffle {_shuffle_words(model.shuffle)}")
+        if model.proxy is not None:
+            of = "" if model.proxy.of is None else f" of {model.proxy.of:,}"
+            words.append(f"proxy of {model.proxy.amount:,}{of} {model.proxy.unit}")
         if model.pack is not None:
             words.append(f"pack {model.pack.method} {model.pack.seq_len:,}")
         if model.source is not None:

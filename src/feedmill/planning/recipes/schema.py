@@ -51,6 +51,8 @@ from feedmill.planning.recipes.fields import (
     PackModel,
     Parts,
     PoseModel,
+    ProxyField,
+    ProxyModel,
     Range,
     Ranges,
     RelativeModel,
@@ -334,6 +336,9 @@ class RecipeModel(Strict):
         default="samples",
         description="what the weights of the blend count: samples, tokens, loss_tokens, episodes or hours",
     )
+    proxy: ProxyField | None = Field(
+        None, description="a small run whose sources repeat as in the one it stands for: 1B/200B, for 1B of 200B tokens"
+    )
     skip: list[Annotated[SkipModel, BeforeValidator(skip_short)]] | None = Field(
         default=None, description="positions, ranges and samples to skip: see docs/ledger.md"
     )
@@ -444,6 +449,8 @@ class RecipeModel(Strict):
             raise ValueError("the order 'blendable' needs 'samples': the number of samples of the run")
         if self.blend_epochized is not None or self.stages is not None or self.unit != "samples":
             raise ValueError("'order' cannot be combined with 'blend_epochized', 'stages' or 'unit'")
+        if self.proxy is not None:
+            raise ValueError("'order' cannot be combined with 'proxy': another tool decides what its order draws")
         members = self.blend or self.concat or ([self.source] if self.source else [])
         names = ("shuffle", "curriculum", "groups", "epochs", "max_repeats")
         own = [name for member in members for name in names if getattr(member, name)]
@@ -524,6 +531,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "tokenize": TokenizeModel,
     "decode": DecodeModel,
     "skip": SkipModel,
+    "proxy": ProxyModel,
     "balance": BalanceModel,
     "targets": TargetsModel,
     "mask": MarkersModel,
