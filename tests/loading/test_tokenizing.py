@@ -148,6 +148,43 @@ def test_layouts_and_resuming_change_nothing(
 
 
 @pytest.mark.parametrize("method", ["best_fit", "concat"])
+def test_stages_with_rows_of_their_own_are_those_of_token_files(
+    method: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first stages are tokenized when the loader begins; another machine resumes in the last one."""
+    from feedmill.planning.packing import windows
+
+    monkeypatch.setattr(windows, "ON_READ", 40)
+    pack: dict[str, Any] = {"seq_len": 32, "method": method} | ({"buffer": 40} if method == "best_fit" else {})
+    both = {"web": 1, "code": 1}
+    stages = [{"samples": 90, "weights": both}, {"weights": both, "seq_len": 80}]
+
+    def made(tokens: bool = False) -> Any:
+        given = recipe(corpus, pack, tokens).model.model_dump(exclude_unset=True)
+        for source in given["blend"]:
+            del source["weight"]
+        return fm.Recipe.parse({**given, "stages": stages}).plan()
+
+    plan = made()
+    (border,) = plan.borders
+    assert rows_of(plan, border + 30) == rows_of(made(tokens=True), border + 30)
+    loader = fm.Loader(plan, 4, start=border + 8)
+    batches = iter(loader)
+    for _ in range(40):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state["packing"][3:] == [border]
+    wanted = [next(batches)["input_ids"].tolist() for _ in range(3)]
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "other"))
+    loader = fm.Loader(made(), 2)
+    loader.load_state_dict(state)
+    found = [row for _, batch in zip(range(6), loader, strict=False) for row in batch["input_ids"].tolist()]
+    assert found == [row for batch in wanted for row in batch]
+    assert loader.plan.map.phases[1].map.segments._base > 0  # nothing before the state is packed again in its stage
+    assert pickle.loads(pickle.dumps(loader.plan)).map.firsts == [0, border]
+
+
+@pytest.mark.parametrize("method", ["best_fit", "concat"])
 def test_a_new_machine_resumes_without_reading_what_came_before(
     method: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,10 +42,13 @@ def test_the_page_on_the_order_is_a_doctest() -> None:
 def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     page = (DOCS / "packing.md").read_text()
-    _, text, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    _, text, longer, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     small = text.replace("4096", "64").replace("100_000", "10_000")
     plan = Recipe.parse(small).plan(lambda path, **options: Tokenized(path, range(300)))
     assert len(plan) == 10_000 and plan.read([9_999])[0]["input_ids"].shape == (64,)
+    small = re.sub(r"tokens: \d+B", "samples: 2000", longer).replace("4096", "64").replace("32768", "256")
+    plan = Recipe.parse(small).plan(lambda path, **options: Tokenized(path, range(300)))
+    assert plan.widths([plan.borders[0] - 1, plan.borders[0]]).tolist() == [64, 256]
     keys = Recipe.json_schema()["$defs"]["PackModel"]["properties"]
     assert all(re.search(rf"\| (`\w+`, )*`{key}`(, `\w+`)* \|", page) for key in keys)
     assert Recipe.parse(pictures).model.pack.media == 64

@@ -43,7 +43,7 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     typer.echo(str(plan))
     typer.echo("")
     packing = data["packing"]
-    unit = "samples" if packing is None else f"rows of {packing['width']:,} tokens"
+    unit = "samples" if packing is None else f"rows of {_widths(packing)} tokens"
     budget = "endless; give a budget to see draws" if data["budget"] is None else f"{data['budget']:,} {unit}"
     parts = [f"budget: {budget}"]
     if data["tokens"] is not None:
@@ -66,6 +66,12 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
             f" {packing['left_out']:,} tokens dropped"
             + ("" if packing.get("media") is None else f", {packing['media']:.2f} media a row")
         )
+        for each in packing["widths"]:
+            typer.echo(
+                f"  from row {each['start']:,}: {each['rows']:,} rows of {each['width']:,} tokens,"
+                f" {each['documents']:,} documents, {each['tokens']:,} tokens, {1 - each['fill']:.4%} padding,"
+                f" {each['left_out']:,} tokens dropped"
+            )
     for each in getattr(plan, "whole", ()):
         typer.echo(f"  {each}".replace("\n", "\n  "))
     for name, used in (packing or {}).get("used_up", {}).items():
@@ -121,6 +127,11 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         _print_ranks(data["ranks"])
     if data["plot"]:
         typer.echo(f"plot: {data['plot']}")
+
+
+def _widths(packing: dict[str, Any]) -> str:
+    """Return the tokens in rows; those of stages with a seq_len of their own, in order."""
+    return ", then ".join(f"{each['width']:,}" for each in packing["widths"]) or f"{packing['width']:,}"
 
 
 def _print_ranks(ranks: dict[str, Any]) -> None:

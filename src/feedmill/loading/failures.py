@@ -20,6 +20,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.sample import Sample, Source
 from feedmill.jobs.policy import check_budget, over_budget
 from feedmill.loading.metrics import Metrics
+from feedmill.planning.dealing.grid import borders_of
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.samples.rows import SampleRow
 
@@ -247,11 +248,13 @@ def _append(path: Path, failure: Failure) -> None:
 def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
     """Yield positions whose samples can replace that of `position`: other samples of the same source, in random order.
 
-    The result depends only on the arguments. Positions are drawn from the whole plan, and then from around `position`,
-    because a source may occur only in a late stage. The iterator ends after about 260,000 draws of each kind.
+    A packed row is replaced by one of the same width. The result depends only on the arguments. Positions are drawn
+    from the whole plan, and then from around `position`, because a source may occur only in a late stage. The iterator
+    ends after about 260,000 draws of each kind.
     """
     planned = plan.locate(np.array([position], np.int64))
     source, index = int(planned.source[0]), int(planned.index[0])
+    width = plan.widths(np.array([position], np.int64))[0] if borders_of(plan) else None  # type: ignore[attr-defined]
     rng = np.random.Generator(np.random.Philox(key=((seed % (1 << 64)) << 64) | position, counter=1 << 255))
     end = LONGEST if plan.length is None else plan.length
     spans = [(0, _WINDOW if plan.length is None else end, _DRAWS << number) for number in range(_ROUNDS)]
@@ -261,6 +264,8 @@ def candidates(plan: PlanLike, position: int, seed: int) -> Iterator[int]:
         drawn = rng.integers(low, high, draws, dtype=np.int64)
         located = plan.locate(drawn)
         usable = (np.asarray(located.source) == source) & (np.asarray(located.index) != index)
+        if width is not None:
+            usable &= plan.widths(drawn) == width  # type: ignore[attr-defined]
         yield from drawn[usable].tolist()
 
 

@@ -313,7 +313,10 @@ class Labeler:
         labels = Labels(len(positions), columns)
         packing = getattr(self._plan, "packing", None)
         if packing is not None:
+            widths = getattr(self._plan, "widths", None)
             labels.multiple, labels.width = packing.multiple, getattr(self._plan, "width", 0)
+            if widths is not None and len(positions):
+                labels.width = int(widths(positions[:1])[0])  # a batch has one width
         return labels
 
 

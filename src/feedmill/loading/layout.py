@@ -16,7 +16,7 @@ from feedmill.loading.cursors import Cursor, windows_for
 from feedmill.loading.plan import PlainPlan
 from feedmill.loading.ranks import Ranks
 from feedmill.planning.dealing.dealer import dealer_of, dealing_of
-from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder
+from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder, borders_of
 from feedmill.planning.dealing.homogeneous import check_layout, run_length_of
 from feedmill.planning.dealing.whole_groups import check_groups, dealt_together, group_of
 
@@ -69,8 +69,10 @@ def layout_of(
     if remainder not in REMAINDERS:
         raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
     start = _checked_start(whole("start", start), plan.length)
-    together = dealt_together(plan, dealing)
-    plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder, together)
+    together, borders = dealt_together(plan, dealing), borders_of(plan)
+    plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder, together, borders)
+    if borders:
+        _check_widths(plain, task_encoder)
     grid: Grid | BudgetGrid = plain
     if dealing.budget is not None:
         from feedmill.planning.dealing.cuts import BudgetGrid
@@ -115,6 +117,37 @@ def check_begin(plan: PlainPlan, layout: RankBatches, position: int) -> None:
             kind="uneven-end",
             fix="Use remainder='pad' (with a mask) or 'drop'.",
         )
+
+
+def _check_widths(grid: Grid, task_encoder: TaskEncoder | None) -> None:
+    """Check that batches have rows of one width each, and log what is dropped where the width changes.
+
+    Raises:
+        ConfigError: the last batch would be padded with rows of another width, or rows would be packed or grouped.
+    """
+    if grid.remainder == "pad":
+        raise ConfigError(
+            "remainder='pad' fills the last batch with the first rows of the plan, which have another seq_len",
+            kind="unsupported",
+            fix="Use remainder='drop' or 'uneven'.",
+        )
+    if task_encoder is not None and (task_encoder.packs or task_encoder.groups):
+        raise ConfigError(
+            "packs and groups are made from windows of consecutive rows, which have another seq_len after a stage",
+            kind="unsupported",
+            fix="Omit the hooks of packing and grouping, or 'seq_len' in the stages.",
+        )
+    for part in grid.parts[:-1]:
+        if part.left_over and not grid.rank:
+            logger.log(
+                logging.INFO if part.steps else logging.WARNING,
+                "the %d rows before position %d, where rows of another seq_len begin, do not fill a global batch of %d"
+                " and are dropped: %d batches come before them",
+                part.left_over,
+                part.length,
+                part.global_batch,
+                part.steps,
+            )
 
 
 def _check_windows(plan: PlainPlan, dealing: Dealing, *, explicit: bool) -> None:

@@ -402,7 +402,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
                 "the plan never ends, so its loader has no length: give it an end, fm.Loader(path, ..., epochs=1) or"
                 " 'epochs' or 'samples' in the recipe, or stop the loop after a number of steps"
             )
-        return grid.steps + -(-grid.start // grid.global_batch)
+        return grid.steps + grid.first_number
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a copy or a pickle: it keeps the position, but not the running iteration."""
@@ -474,7 +474,8 @@ class Loader(Hinted, Displayed, Generic[Batch]):
                 fix="Read the samples with plan.read(positions)." if positions else "Give at least one position.",
             )
         grid = self.layout.grid
-        made = make.again(positions, positions[0] // grid.global_batch if isinstance(grid, Grid) else 0)
+        number = replace(grid, start=0).number_of(positions[0]) if isinstance(grid, Grid) else 0
+        made = make.again(positions, number or 0)
         return cast(Batch, self._delivery.finished(made.batch, made.labels))
 
     def again_packs(self, packs: Sequence[tuple[int, int]]) -> Batch:

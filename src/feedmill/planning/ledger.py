@@ -20,7 +20,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
-from feedmill.planning.dealing.grid import Grid, Remainder, Step
+from feedmill.planning.dealing.grid import Grid, Remainder, Step, borders_of
 from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.dealing.whole_groups import check_groups, dealt_together
 from feedmill.planning.nodes.base import LONGEST
@@ -80,7 +80,8 @@ class Occurrence:
         position: position in the plan.
         unskipped: position without the plan's skip list.
         epoch: the pass over its source, from 0; skipped occurrences count. See `Entry`.
-        step: the step that sees it; None if no global batch was given or it lies before the start.
+        step: the step that sees it; None if no global batch was given, it lies before the start, or it is one of the
+            last rows of a width, which do not fill a global batch and are dropped.
         span: as for `Entry`.
     """
 
@@ -322,7 +323,9 @@ def _steps_of(
 ) -> list[int | None]:
     """Return the step that sees each position; None for positions before the start, or without a batch size."""
     if global_batch is not None:
-        return [None if position < start else first_step + (position - start) // global_batch for position in positions]
+        grid = Grid(start, plan.length, global_batch, 0, 1, "uneven", borders=borders_of(plan))
+        numbers = [None if position < start else grid.number_of(position) for position in positions]
+        return [None if number is None else first_step + number for number in numbers]
     if world_size is None or not positions:
         return [None] * len(positions)
     check_run(plan, start)
@@ -425,14 +428,15 @@ def grid_of(
     check_run(plan, start)
     ranks = world_size or 1
     together = dealt_together(plan, dealing)
-    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder, together)
+    grid = Grid(start, plan.length, global_batch // ranks, rank or 0, ranks, remainder, together, borders_of(plan))
     if ranks > 1:
         check_groups(plan, grid, dealing)
     own = number - first_step
     end = LONGEST + 1 - global_batch if grid.end is None else grid.end
-    if own < 0 or start + own * global_batch >= end:
-        every = Grid(start, plan.length, global_batch, 0, 1, remainder)
-        steps = (end - start) // global_batch if every.steps is None else every.steps
+    part, inside = grid.part_of(max(own, 0))
+    if own < 0 or part.start + inside * global_batch >= end:
+        every = Grid(start, plan.length, global_batch, 0, 1, remainder, borders=borders_of(plan))
+        steps = own - inside + (end - part.start) // global_batch if every.steps is None else every.steps
         last = f" to {first_step + steps - 1:,}" if steps else " to none"
         raise NotFound(
             f"there is no step {number:,}: with {global_batch:,} samples a step the run has steps {first_step:,}{last}",

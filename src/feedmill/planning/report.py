@@ -426,6 +426,38 @@ class WholeSamples:
         return "\n".join([*lines, *(f"  dropped: {each}" for each in self.dropped)])
 
 
+class RowsOfWidth(NamedTuple):
+    """The rows of one width, where stages have a `seq_len` of their own.
+
+    Attributes:
+        start: rows before them.
+        rows: how many they are.
+        width: tokens in each, if it is full.
+        documents: documents that they come from, as `PackedReport.documents`.
+        tokens: tokens that they hold.
+        left_out: tokens of their documents that no row holds.
+    """
+
+    start: int
+    rows: int
+    width: int
+    documents: int | None
+    tokens: int
+    left_out: int
+
+    @property
+    def fill(self) -> float:
+        """Return the share of their slots that hold a token."""
+        return self.tokens / (self.rows * self.width) if self.rows else 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"rows of {self.width:,} tokens, from row {self.start:,}: {self.rows:,} rows, {self.documents or 0:,}"
+            f" documents, {self.tokens:,} tokens ({1 - self.fill:.4%} of the slots are padding),"
+            f" {self.left_out:,} tokens dropped"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PackedReport(Report):
     """The numbers of a packed plan: `length` and `total` count rows; the sources' numbers count documents.
@@ -433,7 +465,7 @@ class PackedReport(Report):
     Attributes:
         documents: documents that the rows come from; for best-fit packing, all documents of the buffers they come from,
             of which the last may be used in part.
-        width: token slots per row.
+        width: token slots per row; of the widest ones, if there are several widths.
         tokens: slots that hold a token; None for an endless plan without a budget.
         left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
             last window.
@@ -441,6 +473,7 @@ class PackedReport(Report):
         whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
         used_up: limit of a row, ``media`` or ``patches`` -> rows in which it is used up while tokens are free, and how
             many tokens. Skipped rows count, too.
+        widths: the rows of each width, if there are several.
     """
 
     documents: int | None
@@ -450,10 +483,13 @@ class PackedReport(Report):
     media: float | None = None
     whole: tuple[WholeSamples, ...] = ()
     used_up: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    widths: tuple[RowsOfWidth, ...] = ()
 
     @property
     def slots(self) -> int | None:
         """Return the token slots of all rows."""
+        if self.widths:
+            return sum(each.rows * each.width for each in self.widths)
         return None if self.total is None else self.total * self.width
 
     @property
@@ -473,6 +509,7 @@ class PackedReport(Report):
         """Return plain data, for ``--json``."""
         names = ("documents", "width", "slots", "tokens", "left_out", "fill")
         packing = {name: getattr(self, name) for name in names}
+        packing["widths"] = [{**each._asdict(), "fill": each.fill} for each in self.widths]
         if self.whole:
             packing |= {"media": self.media, "whole_samples": [each.as_dict() for each in self.whole]}
             packing["used_up"] = {name: {"rows": rows, "free": free} for name, (rows, free) in self.used_up.items()}
@@ -482,13 +519,14 @@ class PackedReport(Report):
         table = str(Report(None, self.documents, self.sources, self.stages, proxy=self.proxy)).partition("\n")[2]
         if self.total is None or self.tokens is None:
             return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
-        padding = self.total * self.width - self.tokens
+        padding = (self.slots or 0) - self.tokens
         fill = "" if self.fill is None else f" ({1 - self.fill:.4%} of the slots)"
-        head = f"{self.total:,} rows of {self.width:,} tokens, from {self.documents or 0:,} documents"
+        widths = ", then ".join(f"{each.width:,}" for each in self.widths) or f"{self.width:,}"
+        head = f"{self.total:,} rows of {widths} tokens, from {self.documents or 0:,} documents"
         left = f"{self.left_out:,} tokens dropped"
         media = "" if self.media is None else f", {self.media:.2f} media a row"
         own = "".join(f"\n{each}" for each in self.whole)
-        own += "".join(f"\n{line}" for line in self.short)
+        own += "".join(f"\n{line}" for line in (*self.short, *self.widths))
         return f"{head}\n{self.tokens:,} tokens, {padding:,} slots of padding{fill}, {left}{media}\n{table}{own}"
 
 

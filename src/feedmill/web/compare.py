@@ -491,12 +491,11 @@ def _differ(a: Plan, b: Plan, here: Any, ids: Any) -> Any:
 
 def _rows_differ(a: Any, b: Any, here: Any, ids: Any) -> Any:
     """Return for each row whether any of its spans differs."""
-    if a.width != b.width:
-        return np.ones(len(here), np.bool_)
+    wider = a.widths(here) != b.widths(here)
     of_a, of_b = a.locate_spans(here), b.locate_spans(here)
     (spans, one), (others, other) = (of_a.spans, of_a.located), (of_b.spans, of_b.located)
     counts = np.diff(spans.row_offsets)
-    differs = counts != np.diff(others.row_offsets)
+    differs = wider | (counts != np.diff(others.row_offsets))
     if differs.any():  # rows up to the first with another number of spans line up
         stop = int(np.argmax(differs))
         end = int(spans.row_offsets[stop])

@@ -277,7 +277,17 @@ def _asked(plan: Plan, budget: int, top: float, borders: Sequence[dict[str, Any]
 
 
 def _borders(stages: Sequence[dict[str, Any]], facts: Mapping[str, Any], budget: int) -> list[dict[str, Any]]:
-    """Return where stages begin in the chart; those of rows by their documents."""
-    whole = max((facts["packing"] or {}).get("documents") or budget, 1)
-    begun = [stage for stage in stages if stage["start"] < whole]
-    return [{"stage": stage["stage"], "x": round(_WIDTH * stage["start"] / whole, 1)} for stage in begun]
+    """Return where stages begin in the chart; those of rows by their documents, of each width in proportion."""
+    packing = facts["packing"] or {}
+    whole = {"start": 0, "rows": budget, "documents": packing.get("documents") or budget}
+    found: list[dict[str, Any]] = []
+    before = 0
+    for part in packing.get("widths") or [whole]:
+        documents = max(part["documents"], 1)
+        for stage in stages[len(found) :]:
+            if stage["start"] >= before + documents:
+                break
+            row = part["start"] + part["rows"] * max(stage["start"] - before, 0) / documents
+            found.append({"stage": stage["stage"], "x": round(_WIDTH * row / max(budget, 1), 1)})
+        before += documents
+    return found

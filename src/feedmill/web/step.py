@@ -54,7 +54,7 @@ def step(thing: OpenItem, state: State) -> dict[str, Any]:
         )
     steps = steps_of(plan, batch, state)
     found = trace(plan, step=number, global_batch=batch, world=world).facts
-    width = plan.width if isinstance(plan, PackedPlan) else None
+    width = int(plan.widths([found["first"]])[0]) if isinstance(plan, PackedPlan) else None
     lanes, hidden = _lanes(thing, found["entries"], world, width, state)
     opened = _opened(thing, found["entries"], state)
     return {
@@ -307,7 +307,7 @@ def _opened(thing: OpenItem, entries: Sequence[dict[str, Any]], state: State) ->
         elif isinstance(plan, PackedPlan) or has_tokens(dataset):
             documents = [entry for entry in inside if not isinstance(plan.source(entry["source"]), CountedDataset)]
             data["documents"] = [_text(thing, entry, colors) for entry in documents]
-            data["width"] = plan.width if isinstance(plan, PackedPlan) else None
+            data["width"] = int(plan.widths([chosen["position"]])[0]) if isinstance(plan, PackedPlan) else None
         else:
             data["parts"] = shown_parts(read_one(dataset, chosen["index"]))
     except FeedmillError as error:

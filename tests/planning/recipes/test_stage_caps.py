@@ -80,7 +80,7 @@ def size(name: str) -> int:
 
 
 @given(recipes())
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_caps_are_those_of_counting_every_sample(recipe: dict[str, Any]) -> None:
     ends = sum(stage.get("samples", 400) for stage in recipe["stages"])
     is_open = "samples" not in recipe["stages"][-1]

@@ -31,7 +31,7 @@ from feedmill.loading.plan import yields_rows
 from feedmill.loading.transfer import has_accelerator
 from feedmill.loading.typed import AugmentTaskEncoder, TypedTaskEncoder
 from feedmill.loading.workers import Workers
-from feedmill.planning.dealing.grid import Grid, Remainder
+from feedmill.planning.dealing.grid import Grid, Remainder, borders_of
 from feedmill.planning.nodes import Node
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.simple import recipe_for
@@ -145,7 +145,8 @@ class EnergonDataset(SavableDataset):
             samples = share(samples, window, config.rank, config.world_size)
             return samples // size if self.drop_last else -(-samples // size)
         remainder: Remainder = "drop" if self.drop_last else "ragged"
-        return Grid(0, samples, size, config.rank, config.world_size, remainder).steps or 0
+        borders = borders_of(self.plan) if yields_rows(self.plan) else ()
+        return Grid(0, samples, size, config.rank, config.world_size, remainder, borders=borders).steps or 0
 
     def config(self) -> dict[str, Any]:
         """Return a description as plain data."""

@@ -70,7 +70,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
             return make_state(self.loader.plan, position, self.loader.seed)
         progress = self._progress
         share = {"skip": progress.skip, "workers": progress.every, "layout": progress.describe_layout()}
-        if isinstance(progress.grid, Grid):
+        if isinstance(progress.grid, Grid) and not progress.grid.borders:  # else some positions have no batch
             share["global_batch"] = progress.grid.global_batch
         return {_MARK: VERSION, **share, "loader": progress.state_dict()}
 

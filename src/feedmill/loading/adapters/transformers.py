@@ -111,5 +111,5 @@ def _steps(loader: Loader, args: Any) -> int:
         raise ConfigError(str(error), kind="endless", fix="Set max_steps in the TrainingArguments.") from None
     grid = loader.layout.grid
     assert isinstance(grid, Grid), "loaders by budget have no length"
-    done = -(-loader.position // grid.global_batch)
+    done = grid.started_at(loader.position).first_number
     return math.ceil((batches - done) / int(args.gradient_accumulation_steps))

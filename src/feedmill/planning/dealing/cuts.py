@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.planning.dealing.grid import Remainder
+from feedmill.planning.dealing.grid import Remainder, borders_of
 from feedmill.planning.dealing.rules import LARGEST, MOST_SAMPLES, Budget, bad_budget
 from feedmill.planning.nodes.base import LONGEST, Located
 
@@ -108,6 +108,7 @@ class Cuts:
         self._costs = costs_of(plan, grid.budget.by, grid.budget.linear, "a budget")
         skipped = 0 if plan.skip is None else plan.skip.count
         self._end: int = LONGEST - skipped if plan.length is None else plan.length
+        self._borders = borders_of(plan)
         self._total = grid.budget.amount * grid.world_size
         most = grid.budget.max_samples
         self._most = MOST_SAMPLES + 1 if most is None else most // grid.group * grid.group * grid.world_size
@@ -129,7 +130,7 @@ class Cuts:
             sums = [0, *np.cumsum(np.minimum(costs, self._total + 1)).tolist()]
             at, known = 0, len(costs)
             while True:
-                limit = at + self._most
+                limit = min(at + self._most, self._border(first + at) - first)
                 fits = min(bisect_right(sums, sums[at] + self._total, at) - 1, limit)
                 if fits == known < limit and first + known < self._end:
                     break  # it extends beyond the evaluated positions
@@ -145,6 +146,11 @@ class Cuts:
                 at = last
             first += at
             costs, located = costs[at:], None if located is None else located[at:]
+
+    def _border(self, position: int) -> int:
+        """Return the next position at which batches begin again: a batch has rows of one width."""
+        number = bisect_right(self._borders, position)
+        return self._borders[number] if number < len(self._borders) else self._end + self._most
 
     def ends(self, position: int, until: int) -> IntArray:
         """Return the end of each global batch from `position` on, up to the first one beyond `until`: int64[n]."""

@@ -12,6 +12,7 @@ global batch and computes the same result as the others, without communication.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
@@ -118,6 +119,13 @@ class Dealer:
 
             towers = balance.media, balance.media_squares
             self._costs = costs_of(plan, balance.by, balance.linear, "'balance'", *towers)
+        self._parts = [self._over(part) for part in grid.parts] if grid.borders else []
+
+    def _over(self, grid: Grid) -> Dealer:
+        """Return a dealer of the same plan for another grid."""
+        dealer = copy.copy(self)
+        dealer.grid, dealer._parts = grid, []
+        return dealer
 
     def steps(self, numbers: Sequence[int]) -> Sequence[Step]:
         """Return the batches with these numbers, located if the plan can locate them.
@@ -125,6 +133,8 @@ class Dealer:
         Args:
             numbers: ascending, each below `Grid.steps`.
         """
+        if self._parts:
+            return [step for chunk in self._planned(iter(numbers)) for step in chunk]
         if self._costs is not None and self.grid.world_size > 1:
             return [self._balanced(number) for number in numbers]
         end = LONGEST if self.grid.length is None else self.grid.length
@@ -149,6 +159,9 @@ class Dealer:
 
     def _planned(self, numbers: Iterable[int]) -> Iterator[Sequence[Step]]:
         """Yield the batches with these numbers, as many at once as are located at once."""
+        if self._parts:
+            yield from self._planned_in_parts(iter(numbers))
+            return
         grid, remaining = self.grid, iter(numbers)
         most = (LONGEST - grid.start) // grid.global_batch  # batches beyond are made one at a time
         each = grid.batch_size if self._costs is None else grid.global_batch
@@ -160,8 +173,26 @@ class Dealer:
             ahead = min(2 * ahead, most_ahead)
             first = next(remaining, None)
 
+    def _planned_in_parts(self, numbers: Iterator[int]) -> Iterator[Sequence[Step]]:
+        """Yield the batches of each part of the grid; none of them are planned together with those of another."""
+        upcoming, before = next(numbers, None), 0
+
+        def within(stop: int | None) -> Iterator[int]:
+            nonlocal upcoming
+            while upcoming is not None and (stop is None or upcoming < stop):
+                yield upcoming - before
+                upcoming = next(numbers, None)
+
+        for part in self._parts:
+            steps = None if part is self._parts[-1] else part.grid.steps
+            yield from part._planned(within(None if steps is None else before + steps))
+            before += steps or 0
+
     def ranks(self, number: int) -> list[IntArray]:
         """Return the positions that each rank gets in a step, for reports."""
+        if self._parts:
+            part, own = self.grid.part_of(number)
+            return self._over(part).ranks(own)
         first, count, _ = self._batch(number)
         if self._costs is not None:
             return [first + offsets for offsets in self._assigned(first, count)[0]]

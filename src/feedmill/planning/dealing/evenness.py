@@ -10,7 +10,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
-from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.dealing.grid import Grid, borders_of
 from feedmill.planning.dealing.homogeneous import check_layout, deals_slices
 from feedmill.planning.dealing.rules import Balance, Dealing
 from feedmill.planning.dealing.whole_groups import check_groups, dealt_together
@@ -121,7 +121,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     if batch_size is None:
         return _by_budget(plan, world_size, budget)
     own = dealing_of(plan, batch=batch_size)
-    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop", dealt_together(plan, own))
+    grid = Grid(0, plan.length, batch_size, 0, world_size, "drop", dealt_together(plan, own), borders_of(plan))
     most = max(1, POSITIONS // grid.global_batch)
     steps = min(STEPS, most, *(() if grid.steps is None else (grid.steps,)))
     if budget is not None:
@@ -147,7 +147,7 @@ def spread(plan: Plan, world_size: int, batch_size: int | None, budget: int | No
     sums: dict[str, list[float]] = {name: [] for name in dealers}
     bounds: list[float] = []
     for number in range(steps):
-        first = number * grid.global_batch
+        first = grid.step(number).first
         positions = first + np.arange(grid.global_batch, dtype=np.int64)
         located = plan.locate(positions)
         cost = None if costs is None else costs(positions, plan.locate_ahead(positions))

@@ -6,13 +6,18 @@ exactly that slice unless positions are dealt (`feedmill.planning.dealing.dealer
 plan is dropped (``drop``), padded with the plan's first samples so that every rank has a whole batch (``pad``), or
 divided over the ranks in contiguous parts of nearly equal size (``uneven``; with ``ragged``, some ranks may have one
 batch less than others).
+
+Rows of packed plans can have another width from some positions on (`Grid.borders`). A batch has one width, so batches
+begin again at each border, and the rows before it that do not fill a global batch are dropped. What lies between two
+borders is a grid of its own (`Grid.parts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, overload
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +94,8 @@ class Grid:
         batch_size: samples per rank and step.
         remainder: handling of the samples at the end that do not fill a global batch.
         group: samples that one rank gets together, of which a batch is a multiple; only the last ones may be fewer.
+        borders: positions at which batches begin again, ascending: those of `borders_of`.
+        numbered: number of the first step; None for as many as there are before the start with batches of this size.
     """
 
     start: int
@@ -98,6 +105,22 @@ class Grid:
     world_size: int
     remainder: Remainder
     group: int = 1
+    borders: tuple[int, ...] = ()
+    numbered: int | None = None
+
+    @property
+    def parts(self) -> tuple[Grid, ...]:
+        """Return the batches between borders, from the start on, as grids without borders; at least one."""
+        return _parts(self) if self.borders else (self,)
+
+    @property
+    def first_number(self) -> int:
+        """Return the number of the first step, from 0 at the plan's start."""
+        if self.numbered is not None:
+            return self.numbered
+        if not self.borders:
+            return -(-self.start // self.global_batch)
+        return _parts(self)[0].first_number
 
     def started_at(self, position: int) -> Grid:
         """Return the same batches, counted from another position."""
@@ -123,19 +146,24 @@ class Grid:
         """
         if self.length is None:
             return None
+        if self.borders:
+            return sum(part.steps or 0 for part in self.parts)
         first, stop = self._last_share()
         return (self.length - self.start) // self.global_batch + (stop > first)
 
     @property
     def left_over(self) -> int:
         """Return the number of samples at the end of a finite plan that do not fill a global batch."""
-        return 0 if self.length is None else (self.length - self.start) % self.global_batch
+        return 0 if self.length is None else (self.length - self.parts[-1].start) % self.global_batch
 
     def step(self, number: int) -> Step:
         """Return this rank's batch `number`, which must be below `steps`."""
+        if self.borders:
+            part, own = self.part_of(number)
+            return part.step(own)
         first = self.start + number * self.global_batch
         end = first + self.global_batch
-        number -= -self.start // self.global_batch  # batches before the start
+        number += self.first_number
         if self.length is not None and end > self.length:
             low, high = self._last_share()
             return Step(first + low, first + high, self.length, number, self.length)
@@ -144,7 +172,34 @@ class Grid:
 
     def number_at(self, position: int) -> int:
         """Return the number of the batch that begins at `position`, or the count of all batches after the last one."""
-        return -((self.start - position) // self.global_batch)
+        if not self.borders:
+            return -((self.start - position) // self.global_batch)
+        before = 0
+        for part in self.parts[:-1]:
+            if part.length is not None and position < part.length:
+                return before + min(part.number_at(position), part.steps or 0)
+            before += part.steps or 0
+        return before + self.parts[-1].number_at(position)
+
+    def number_of(self, position: int) -> int | None:
+        """Return the number of the batch that has a position from the start on; None if a border drops it."""
+        before = 0
+        for part in self.parts[:-1]:
+            if part.length is not None and position < part.length:
+                number = (position - part.start) // part.global_batch
+                return before + number if number < (part.steps or 0) else None
+            before += part.steps or 0
+        return before + (position - self.parts[-1].start) // self.global_batch
+
+    def part_of(self, number: int) -> tuple[Grid, int]:
+        """Return the part that has batch `number`, and the batch's number in it. Numbers beyond are of the last."""
+        *others, last = self.parts
+        for part in others:
+            steps = part.steps or 0
+            if number < steps:
+                return part, number
+            number -= steps
+        return last, number
 
     def _last_share(self) -> tuple[int, int]:
         """Return this rank's range in the last, incomplete batch, counted from that batch's first position."""
@@ -170,6 +225,42 @@ def share(count: int, rank: int, ranks: int, group: int = 1) -> int:
     ([0, 3, 6, 10], [0, 4, 8, 11])
     """
     return min(-(-count // group) * rank // ranks * group, count)
+
+
+@lru_cache(64)
+def _parts(grid: Grid) -> tuple[Grid, ...]:
+    """Return `Grid.parts` of a grid with borders."""
+    size, number, begin = grid.global_batch, 0, 0
+    out: list[Grid] = []
+    for end in (*grid.borders, None):
+        if end is not None and end <= grid.start:
+            number += (end - begin) // size
+            begin = end
+            continue
+        start = max(begin, grid.start)
+        if not out:
+            number += -(-(start - begin) // size)
+        last = end is None or (grid.length is not None and end >= grid.length)
+        part = replace(
+            grid,
+            start=start,
+            length=grid.length if last else end,
+            remainder=grid.remainder if last else "drop",
+            borders=(),
+            numbered=number,
+        )
+        out.append(part)
+        if last:
+            break
+        assert end is not None
+        number, begin = number + (part.steps or 0), end
+    return tuple(out)
+
+
+def borders_of(plan: Any) -> tuple[int, ...]:
+    """Return the positions of a plan at which batches begin again: rows have another width from there on."""
+    found: tuple[int, ...] = getattr(plan, "borders", ())
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
@@ -167,9 +168,22 @@ class BestFit:
         counts = np.bincount(asked, minlength=len(positions))
         return Placements(bounds_of(counts), row[order], at[order], start[order], length[order])
 
-    def unit(self, row: int) -> int:
-        """Return the unit of the segments at which a row begins: itself."""
-        return row
+    def landmark(self, row: int) -> list[int]:
+        """Return from where planning can begin for a row: a segment, and the rows before it."""
+        return self.segments.landmark(row)
+
+    def begin_at(self, landmark: Sequence[int]) -> None:
+        """Begin planning at a landmark."""
+        self.segments.begin_at(*landmark)
+
+    def held(self, rows: int) -> list[tuple[int, int, Fraction]]:
+        """Return which documents the first rows hold: ranges, and how much of each.
+
+        Of the last buffer, whose rows are shuffled, as large a share is counted as there are rows of it.
+        """
+        last = self.last_buffer(rows)
+        share = Fraction(rows - last.first, max(last.behind - last.first, 1))
+        return [(0, last.start, Fraction(1)), (last.start, last.stop, share)]
 
     def reach(self, rows: int) -> int:
         """Return the number of documents in the buffers that the first `rows` rows come from."""
@@ -262,7 +276,8 @@ class BestFit:
         if self.buffer is not None:
             return np.zeros(0, np.int64)
         begin, length = number * self.size, self.documents.length
-        return cuts(node.seams(begin, begin + self.size if length is None else min(begin + self.size, length))) - begin
+        stop = begin + self.size if length is None else min(begin + self.size, length)
+        return cuts(self.documents.seams(node, begin, stop)) - begin
 
     def _inverse(self, number: int) -> _Inverse:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from feedmill.samples.counted import CountedDataset
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.cells import CellTable
+    from feedmill.planning.nodes.base import Node
     from feedmill.planning.plan import Plan
 
 IntArray = npt.NDArray[np.int64]
@@ -33,7 +35,8 @@ class Documents:
         limited: what rows take a limited amount of besides tokens: ``media``, ``patches``.
 
     Attributes:
-        length: number of documents, or None if the plan is endless.
+        start: the first of them, as a position of the plan; positions of the stream count from there.
+        length: number of documents, or None if the stream is endless.
         counted_on_read: whether lengths of a dataset become known by reading its documents.
         samples: sources whose documents are whole samples with media, by number.
 
@@ -44,6 +47,7 @@ class Documents:
 
     def __init__(self, plan: Plan, limited: Sequence[str] = ()) -> None:
         self.plan = plan
+        self.start = 0
         self.length = plan.length
         self._lengths: list[Callable[[IntArray], IntArray]] = []  # by dataset: those of its cells are not copied
         self.counted_on_read = False
@@ -65,6 +69,19 @@ class Documents:
             hashes.append(hashed[id(dataset)])
         self._hashes = [hashes[home] for home in plan.bases.home.tolist()]
         self._samples = {int(plan.bases.home[number]): number for number in self.samples}
+
+    def part(self, start: int, stop: int | None) -> Documents:
+        """Return the documents from `start` to `stop`, or to the end, as a stream of its own."""
+        part = copy.copy(self)
+        part.start = self.start + start
+        if stop is not None or self.length is not None:
+            ends = [end for end in (stop, self.length) if end is not None]
+            part.length = min(ends) - start
+        return part
+
+    def seams(self, node: Node, start: int, stop: int) -> IntArray:
+        """Return `Node.seams` of a tree with the plan's positions, counted in the stream: int64[n, 2]."""
+        return node.seams(self.start + start, self.start + stop) - self.start
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
@@ -95,7 +112,8 @@ class Documents:
         out, more = np.empty(len(positions), np.int64), np.zeros((len(limited), len(positions)), np.int64)
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
-            located = self.plan.bases.read_from(self.plan.node.locate(positions[part]))
+            here = positions[part] + self.start if self.start else positions[part]
+            located = self.plan.bases.read_from(self.plan.node.locate(here))
             if len(self._lengths) == 1:
                 out[part] = self._lengths[0](located.index)
                 for k, name in enumerate(limited) if self._samples else ():

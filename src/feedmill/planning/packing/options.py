@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, get_args
 
 from feedmill.errors import ConfigError
@@ -35,6 +37,8 @@ class Packing:
         refused: handling of samples without a length: ``error``, or ``drop``.
         mismatch: handling of a sample that its row has no room for when it is read, or that the processor refuses:
             ``error``, or ``drop``, which makes its place padding. It does not change which samples a row has.
+        later: pairs of a number of documents and a `seq_len`, which rows have after that number of documents of the
+            stream. No row holds documents from before and after.
 
     Raises:
         ConfigError: a value is out of range.
@@ -54,6 +58,7 @@ class Packing:
     headroom: int = 0
     refused: Refused = "error"
     mismatch: Mismatch = "error"
+    later: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -94,6 +99,20 @@ class Packing:
                 "only windows overlap", kind="bad-recipe", fix="Use 'method: concat', or remove 'overlap'."
             )
 
+        for (start, seq_len), (after, width) in pairwise(((0, self.seq_len), *self.later)):
+            if after <= start or width == seq_len:
+                raise ConfigError(
+                    f"rows of {width:,} tokens after {after:,} documents follow rows of {seq_len:,} after {start:,}",
+                    kind="bad-recipe",
+                    fix="Give growing numbers of documents, each with another seq_len than before.",
+                )
+            replace(self, seq_len=width, later=())  # has the same limits
+
+    @property
+    def phases(self) -> list[tuple[int, Packing]]:
+        """Return the document at which each width begins, and the packing with this width alone."""
+        return [(start, replace(self, seq_len=width, later=())) for start, width in ((0, self.seq_len), *self.later)]
+
     @property
     def of_samples(self) -> list[str]:
         """Return the options that were given and that only samples with lengths have."""
@@ -112,6 +131,10 @@ class Packing:
 
     def order(self) -> str:
         """Return everything that determines which tokens are in which row, for fingerprints."""
+        return with_later(self.first_order(), self.later)
+
+    def first_order(self) -> str:
+        """Return `order` of a packing without `later`."""
         if self.method == "concat":
             overlap = ", overlap" if self.overlap else ""
             return f"concat {self.seq_len:,}{overlap}, last {self.last}, version {CONCAT_VERSION}"
@@ -121,6 +144,11 @@ class Packing:
         else:
             given = f"buffer {self.buffer:,}, version {GIVEN_BUFFER_VERSION}"
         return f"best_fit {self.seq_len:,}, long {self.long}{more}, {given}"
+
+
+def with_later(order: str, later: Sequence[Sequence[int]]) -> str:
+    """Return the text of an order of rows, with the other widths that follow; see `Packing.later`."""
+    return order + "".join(f", {width:,} from document {start:,}" for start, width in later)
 
 
 Method = Literal["best_fit", "concat"]

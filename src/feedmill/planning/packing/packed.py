@@ -38,12 +38,13 @@ from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
 from feedmill.planning.packing.options import CONCAT_VERSION, Packing
+from feedmill.planning.packing.phases import Phase, Phases
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
-from feedmill.planning.packing.whole import fit, kept_samples, ranges_of, whole_samples
+from feedmill.planning.packing.whole import Kept, fit, kept_samples, ranges_of, whole_samples
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport, WholeSamples, held
+from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
 from feedmill.planning.tree import render, tree_of
 from feedmill.samples.cells import Bases
 from feedmill.samples.counted import CountedDataset
@@ -68,7 +69,7 @@ class PackedPlan(Plan):
     Attributes:
         documents: the plan of documents.
         packing: how they become rows.
-        width: tokens in a full row.
+        width: tokens in a full row; of rows of several widths (`Packing.later`), in the widest. See `widths`.
         of_samples: whether a source has `lengths`; rows are then of the type `SampleRow`.
 
     Raises:
@@ -93,12 +94,15 @@ class PackedPlan(Plan):
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
-        self._fits: dict[str, list[Fraction]] = {}
+        self._fits: dict[str, list[list[Fraction]]] = {}
         self.stream = Documents(documents, tuple(packing.limits))
-        self._kept = kept_samples(self.stream, packing, where)
-        self.of_samples = bool(self._kept)
-        folder = (cache_folder() if cache is None else cache) / FOLDER / self._key()
-        self.map = self._map(folder)
+        end = self.stream.length
+        self._phases = [each for each in packing.phases if end is None or each[0] < end]
+        self._kept = [self._kept_of(number) for number in range(len(self._phases))]
+        self.of_samples = bool(self.stream.samples)
+        folder = (cache_folder() if cache is None else cache) / FOLDER
+        parts = [Phase(*self._range(number), self._map(folder, number)) for number in range(len(self._phases))]
+        self.map = parts[0].map if len(parts) == 1 else Phases(parts)
         self.width = self.map.width
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -112,7 +116,12 @@ class PackedPlan(Plan):
     @cached_property
     def whole(self) -> tuple[WholeSamples, ...]:
         """The lengths and media of each source whose samples have `lengths`, and what is dropped of it."""
-        return whole_samples(self.stream, self._kept)
+        several = len(self._phases) > 1
+        return tuple(
+            replace(each, name=f"{each.name} in rows of {how.seq_len:,} tokens") if several else each
+            for (_, how), kept in zip(self._phases, self._kept, strict=True)
+            for each in whole_samples(self.stream, kept)
+        )
 
     @property
     def skip(self) -> Gaps | None:
@@ -171,12 +180,7 @@ class PackedPlan(Plan):
         if not self.stream.counted_on_read or position == 0:
             return {**super().bookmark(position), **counted}
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
-        number = int(self.map.segments.of_units(np.array([self.map.unit(row)]))[0])
-        return {
-            **super().bookmark(position),
-            **counted,
-            "packing": [self._key(), number, self.map.segments.head(number).first],
-        }
+        return {**super().bookmark(position), **counted, "packing": [self._landmark_key, *self.map.landmark(row)]}
 
     @property
     def counted_by(self) -> dict[str, str]:
@@ -186,11 +190,49 @@ class PackedPlan(Plan):
     def use_landmark(self, state: Mapping[str, Any]) -> None:
         """Begin planning where the state of a loader says, if it is of the same rows."""
         saved = state.get("packing")
-        if isinstance(saved, list) and len(saved) == 3 and saved[0] == self._key():
+        if isinstance(saved, list) and len(saved) >= 3 and saved[0] == self._landmark_key:
             self._landmark = {"packing": saved}
-            _, number, first = saved
-            if type(number) is int and type(first) is int and number >= 0 and first >= 0:
-                self.map.segments.begin_at(number, first)
+            if all(type(number) is int and number >= 0 for number in saved[1:]):
+                self.map.begin_at(saved[1:])
+
+    @property
+    def _landmark_key(self) -> str:
+        """Return what identifies the rows that a landmark is of."""
+        keys = [self._key(number) for number in range(len(self._phases))]
+        if len(keys) == 1:
+            return keys[0]
+        widths = [how.seq_len for _, how in self._phases]  # the sums of windows do not depend on them
+        return hashlib.blake2b(repr((keys, widths)).encode(), digest_size=16).hexdigest()
+
+    def widths(self, rows: npt.ArrayLike) -> IntArray:
+        """Return the tokens in each row, int64[n], if it is full.
+
+        Raises:
+            NotFound: a row outside ``[0, length)``.
+        """
+        asked = self._checked(rows)
+        if not isinstance(self.map, Phases):
+            return np.full(len(asked), self.width, np.int64)
+        return self.map.widths(asked if self._skip is None else self._skip.inward(asked))
+
+    def _width_of(self, positions: npt.ArrayLike) -> int | None:
+        """Return the tokens in each of some rows; None if they have several widths."""
+        if not isinstance(self.map, Phases):
+            return self.width
+        found = np.unique(self.widths(positions)).tolist()
+        return None if len(found) > 1 else found[0] if found else self.width
+
+    @property
+    def borders(self) -> tuple[int, ...]:
+        """Return the rows, without skipped ones, from which rows have another width than before.
+
+        Packs the documents of all rows before the last of them.
+        """
+        if not isinstance(self.map, Phases):
+            return ()
+        end = self.packing.rows
+        firsts = [first for first in self.map.firsts[1:] if end is None or first < end]
+        return tuple(first if self._skip is None else first - self._skip.skipped(first) for first in firsts)
 
     def spans(self, rows: npt.ArrayLike) -> Spans:
         """Return the spans of documents in rows, in the order of the row.
@@ -266,15 +308,18 @@ class PackedPlan(Plan):
         return self.locate_spans(positions)
 
     def read_batch(self, positions: npt.ArrayLike, want: Want, located: Any = None) -> Columns | None:
-        """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if the last row can be shorter."""
+        """Return the fields of `read` as columns, ``cu_seqlens`` as one array. None if rows can have several widths."""
         if want == "fields" or self._shorter or self.of_samples:
             return None
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
+        width = self._width_of(positions)
+        if width is None:
+            return None
         if isinstance(want, Shifted) and want.key == "input_ids":
             rows_at = self._read_from(rows_at)
-            found = shifted_rows(self.bases.datasets, rows_at, self.width, self.packing.pad, want)
-            return self._columns(rows_at) if found is None else found
-        return self._columns(self._read_from(rows_at))
+            found = shifted_rows(self.bases.datasets, rows_at, width, self.packing.pad, want)
+            return self._columns(rows_at, width) if found is None else found
+        return self._columns(self._read_from(rows_at), width)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
         """Return the rows in the requested order: as a `SampleRow` each if a source has `lengths`, otherwise as dicts.
@@ -290,15 +335,26 @@ class PackedPlan(Plan):
         """
         rows_at = located if isinstance(located, LocatedSpans) else self.locate_spans(positions)
         if self.of_samples:
-            return self._sample_rows(rows_at)
+            return self._sample_rows(rows_at, self.widths(positions))
         rows_at = self._read_from(rows_at)
-        columns, pieces = self._columns(rows_at), continued(self.bases.datasets, rows_at)
-        columns["cu_seqlens"] = rows_at.spans.cu_seqlens(self.width)
+        width = self._width_of(positions)
+        if width is not None:
+            return self._rows_of(rows_at, width)
+        rows: list[Any] = []
+        widths = self.widths(positions)
+        for first, stop in pairwise([0, *(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]):
+            rows += self._rows_of(rows_at[first:stop], int(widths[first]))
+        return rows
+
+    def _rows_of(self, rows_at: LocatedSpans, width: int) -> list[Any]:
+        """Return rows of tokens of one width. The documents are those of `bases`."""
+        columns, pieces = self._columns(rows_at, width), continued(self.bases.datasets, rows_at)
+        columns["cu_seqlens"] = rows_at.spans.cu_seqlens(width)
         rows = []
         for row, tokens in enumerate(columns["tokens"].tolist()):
             fields = {name: values[row] for name, values in columns.items()}
             fields["tokens"] = tokens
-            if self._shorter and tokens < self.width:
+            if self._shorter and tokens < width:
                 fields = {
                     name: value[:-1] if name == "cu_seqlens" else value if name == "tokens" else value[:tokens]
                     for name, value in fields.items()
@@ -306,7 +362,7 @@ class PackedPlan(Plan):
             rows.append(Row(fields, pieces.get(row, {})))
         return rows
 
-    def _sample_rows(self, rows_at: LocatedSpans) -> list[SampleRow]:
+    def _sample_rows(self, rows_at: LocatedSpans, widths: IntArray) -> list[SampleRow]:
         """Return rows of samples, with one bulk read per source in stored order."""
         spans, located = rows_at.spans, rows_at.located
         samples: list[Any] = [None] * len(located.source)
@@ -331,35 +387,39 @@ class PackedPlan(Plan):
                 samples[a:b],
                 lengths[a:b],
                 np.concatenate(([0], np.cumsum(places[a:b]))).astype(np.int32),
-                self.width,
+                width,
                 keys[a:b],
                 sources[a:b],
                 self.packing.multiple,
                 self.packing.mismatch,
             )
-            for a, b in pairwise(bounds)
+            for (a, b), width in zip(pairwise(bounds), widths.tolist(), strict=True)
         ]
 
     def unreadable(self, row: int) -> int | None:
         """Return the place in a row of the first document that cannot be read alone; None if all can."""
         spans, located = self.locate_spans([row])
+        widths = self.widths([row])
         for place in range(len(spans.length)):
             own = slice(place, place + 1)
             alone = LocatedSpans(_some(spans, np.array([place])), located[own])
             try:
-                self._sample_rows(alone) if self.of_samples else self._columns(self._read_from(alone))
+                if self.of_samples:
+                    self._sample_rows(alone, widths)
+                else:
+                    self._columns(self._read_from(alone), int(widths[0]))
             except Exception:  # a dataset may raise anything
                 return place
         return None
 
     @property
     def _shorter(self) -> bool:
-        """Return whether the last row can be shorter than the others."""
+        """Return whether the last row of a width can be shorter than the others."""
         return self.packing.method == "concat" and self.packing.last == "keep"
 
-    def _columns(self, rows_at: LocatedSpans) -> dict[str, Any]:
-        """Return the fields of whole rows as arrays. The documents are those of `bases`."""
-        spans, shape = rows_at.spans, (len(rows_at.spans), self.width)
+    def _columns(self, rows_at: LocatedSpans, width: int) -> dict[str, Any]:
+        """Return the fields of whole rows of one width as arrays. The documents are those of `bases`."""
+        spans, shape = rows_at.spans, (len(rows_at.spans), width)
         tokens = empty(shape, np.int64)
         layout = lay_out(spans.row_offsets, spans.length, tokens, self.packing.pad, empty(shape, np.int32))
         masks = np.zeros(shape, np.bool_) if self._masked else None
@@ -411,16 +471,11 @@ class PackedPlan(Plan):
             )
         rows = self._after(total)
         inner = self.documents.report(self.map.reach(rows))
-        tokens, left_out = self.map.counts(rows)
-        if self._skip is not None:
-            tokens -= self._skipped_tokens(rows)
-        sources = held(inner.sources, self._held(rows), tokens, self._fit("tokens"), self._fit(LOSS_TOKENS))
-        media = None
-        if self.whole:
-            media = sum(
-                w.media * w.kept / w.samples * (sources[n].drawn or 0)
-                for n, w in zip(self.stream.samples, self.whole, strict=True)
-            )
+        widths = self._widths_of(rows)
+        tokens, left_out = sum(each.tokens for each in widths), sum(each.left_out for each in widths)
+        fits = self._fit(rows, "tokens"), self._fit(rows, LOSS_TOKENS)
+        sources = held(inner.sources, self._held(rows), tokens, *fits)
+        media = self._media(rows) if self.of_samples else None
         found = PackedReport(
             self.length,
             total,
@@ -432,11 +487,39 @@ class PackedPlan(Plan):
             left_out,
             None if media is None else media / max(total, 1),
             self.whole,
-            self.map.used_up(rows) if isinstance(self.map, best_fit.BestFit) else {},
+            self.map.used_up(rows),
+            tuple(widths) if isinstance(self.map, Phases) else (),
         )
         if self.proxy is None:
             return found
         return self.proxy.compared(found, self.node, sum(source.drawn or 0 for source in sources))
+
+    def _media(self, rows: int) -> float:
+        """Return the images, videos and sounds in the first rows, an expected value."""
+        begun = self.map.begun(rows) if isinstance(self.map, Phases) else [(Phase(0, None, self.map), 0, rows)]
+        total = 0.0
+        for (phase, _, own), kept in zip(begun, self._kept, strict=False):
+            counts = self._drawn_in(phase.held(own))
+            found = zip(kept, whole_samples(self.stream, kept), strict=True)
+            total += sum(w.media * w.kept / w.samples * round(counts[number]) for number, w in found)
+        return total
+
+    def _widths_of(self, rows: int) -> list[RowsOfWidth]:
+        """Return the rows of each width among the first `rows` rows, which are counted without the skip list."""
+        if not isinstance(self.map, Phases):
+            tokens, left_out = self.map.counts(rows)
+            skipped = 0 if self._skip is None else self._skip.skipped(rows)
+            tokens -= self._skipped_tokens(0, rows)
+            return [RowsOfWidth(0, rows - skipped, self.width, self.documents.length, tokens, left_out)]
+        out, before = [], 0
+        for phase, first, count in self.map.begun(rows):
+            tokens, left_out = self.map.counts_of(phase, count)
+            skipped = 0 if self._skip is None else self._skip.skipped(first + count) - self._skip.skipped(first)
+            tokens -= self._skipped_tokens(first, first + count)
+            documents = phase.map.reach(count)
+            out.append(RowsOfWidth(before, count - skipped, phase.map.width, documents, tokens, left_out))
+            before += count - skipped
+        return out
 
     def drawn(self, samples: int) -> list[int]:
         """Return how many documents of each source the first `samples` rows hold.
@@ -445,10 +528,13 @@ class PackedPlan(Plan):
         """
         return [round(count) for count in self._held(self._after(samples))]
 
-    def _fit(self, by: str) -> list[Fraction]:
+    def _fit(self, rows: int, by: str) -> list[Fraction]:
         """Return for each source the share of its tokens that `long` and the limits of rows do not drop.
 
+        With rows of several widths, it is the mean over the documents that the first rows hold.
+
         Args:
+            rows: counted without the skip list.
             by: ``tokens``, or ``loss_tokens``: those that contribute to the loss.
         """
         if self.packing.method == "concat" or (by == LOSS_TOKENS and self.loss is None):
@@ -456,25 +542,39 @@ class PackedPlan(Plan):
         if by not in self._fits:
             ranges = ranges_of(self.documents.node)
             self._fits[by] = [
-                fit(self.stream, self.packing, number, *ranges.get(number, (0, 0)), self._kept.get(number), by)
-                for number in range(len(self.sources))
+                [
+                    fit(self.stream, how, number, *ranges.get(number, (0, 0)), kept.get(number), by)
+                    for number in range(len(self.sources))
+                ]
+                for (_, how), kept in zip(self._phases, self._kept, strict=True)
             ]
-        return self._fits[by]
+        if not isinstance(self.map, Phases):
+            return self._fits[by][0]
+        counts, kept = [Fraction(0)] * len(self.sources), [Fraction(0)] * len(self.sources)
+        for (phase, _, own), fits in zip(self.map.begun(rows), self._fits[by], strict=False):
+            for number, (count, share) in enumerate(zip(self._drawn_in(phase.held(own)), fits, strict=True)):
+                counts[number] += count
+                kept[number] += count * share
+        return [part / whole if whole else Fraction(1) for part, whole in zip(kept, counts, strict=True)]
 
     def _held(self, rows: int) -> list[Fraction]:
         """Return `drawn` with fractions of documents."""
-        if isinstance(self.map, windows.Windows):
-            return [Fraction(count) for count in self.documents.drawn(self.map.reach(rows))]
-        last = self.map.last_buffer(rows)
-        share = Fraction(rows - last.first, max(last.behind - last.first, 1))
-        counts = zip(self.documents.drawn(last.start), self.documents.drawn(last.stop), strict=True)
-        return [before + (behind - before) * share for before, behind in counts]
+        return self._drawn_in(self.map.held(rows))
 
-    def _skipped_tokens(self, before: int) -> int:
-        """Return the tokens in skipped rows before row `before`."""
-        assert self._skip is not None
-        total, count = 0, self._skip.skipped(before)
-        for start in range(0, count, 4096):
+    def _drawn_in(self, ranges: Sequence[tuple[int, int, Fraction]]) -> list[Fraction]:
+        """Return the documents of each source in ranges of the stream, of each of which a share counts."""
+        counts = [Fraction(0)] * len(self.sources)
+        for low, high, share in ranges:
+            pairs = zip(self.documents.drawn(low), self.documents.drawn(high), strict=True)
+            counts = [have + (behind - before) * share for have, (before, behind) in zip(counts, pairs, strict=True)]
+        return counts
+
+    def _skipped_tokens(self, first: int, stop: int) -> int:
+        """Return the tokens in the skipped rows of a range."""
+        if self._skip is None:
+            return 0
+        total, count = 0, self._skip.skipped(stop)
+        for start in range(self._skip.skipped(first), count, 4096):
             spans = self.map.spans(self._skip.nth(np.arange(start, min(start + 4096, count))))
             total += int(spans.length.sum())
         return total
@@ -482,7 +582,8 @@ class PackedPlan(Plan):
     def __str__(self) -> str:
         size = "endless" if self.length is None else f"{self.length:,} rows"
         inner = tree_of(self.node, self.names)
-        head = f"packed plan, {size} of {self.width:,} tokens, seed {self.seed}"
+        widths = ", then ".join(f"{phase.width:,}" for phase in self._maps)
+        head = f"packed plan, {size} of {widths} tokens, seed {self.seed}"
         head += "" if self.proxy is None else f", {self.proxy}"
         how = self.packing.order() + ("" if self._skip is None else f", skip {self._skip.text}")
         return render((head, [(how, [inner])]))
@@ -490,32 +591,53 @@ class PackedPlan(Plan):
     def __repr__(self) -> str:
         return f"<PackedPlan: {self.packing.order()}, {len(self.sources)} sources, {self.fingerprint}>"
 
-    def _map(self, folder: Path) -> best_fit.BestFit | windows.Windows:
-        how = self.packing
-        if how.method == "concat":
-            map: best_fit.BestFit | windows.Windows = windows.Windows(
-                self.stream, folder, how.seq_len, how.overlap, how.last
-            )
-        else:
-            key = derive(self.seed, "pack")
-            map = best_fit.BestFit(
-                self.stream,
-                folder,
-                how.capacity,
-                how.long,
-                how.buffer,
-                key,
-                width=how.seq_len,
-                multiple=how.multiple,
-                limits=how.limits,
-            )
-        return map
+    @property
+    def _maps(self) -> list[best_fit.BestFit | windows.Windows]:
+        """Return the map of each width."""
+        return [phase.map for phase in self.map.phases] if isinstance(self.map, Phases) else [self.map]
 
-    def _key(self) -> str:
-        """Return the name of the sidecar: a hash of everything that determines its contents."""
+    def _range(self, number: int) -> tuple[int, int | None]:
+        """Return the documents of a width: the first, and the end."""
+        stops = [start for start, _ in self._phases[1:]]
+        return self._phases[number][0], stops[number] if number < len(stops) else self.stream.length
+
+    def _kept_of(self, number: int) -> dict[int, Kept]:
+        """Return which samples the rows of a width can hold, of the sources that are drawn for them."""
+        (start, stop), how = self._range(number), self._phases[number][1]
+        drawn = None
+        if self.stream.samples and len(self._phases) > 1:
+            until = LONGEST if stop is None else stop
+            pairs = zip(self.documents.drawn(start), self.documents.drawn(until), strict=True)
+            drawn = {source for source, (before, behind) in enumerate(pairs) if behind > before}
+        return kept_samples(self.stream, how, self._where, drawn)
+
+    def _map(self, folder: Path, number: int) -> best_fit.BestFit | windows.Windows:
+        """Return the map of the rows of a width."""
+        how, (start, stop) = self._phases[number][1], self._range(number)
+        folder = folder / self._key(number)
+        documents = self.stream if len(self._phases) == 1 else self.stream.part(start, stop)
+        if how.method == "concat":
+            return windows.Windows(documents, folder, how.seq_len, how.overlap, how.last)
+        return best_fit.BestFit(
+            documents,
+            folder,
+            how.capacity,
+            how.long,
+            how.buffer,
+            derive(self.seed, "pack", start) if start else derive(self.seed, "pack"),
+            width=how.seq_len,
+            multiple=how.multiple,
+            limits=how.limits,
+        )
+
+    def _key(self, number: int) -> str:
+        """Return the name of the sidecar of a width: a hash of everything that determines its contents."""
+        how, (start, stop) = self._phases[number][1], self._range(number)
         sums = f"sums {CONCAT_VERSION}" + (" on read" if self.stream.counted_on_read else "")
-        how = sums if self.packing.method == "concat" else self.packing.order()
-        text = json.dumps([self.stream.fingerprints, self.stream.length, how], sort_keys=True, ensure_ascii=False)
+        order = sums if how.method == "concat" else how.order()
+        length = None if stop is None else stop - start
+        contents = [self.stream.fingerprints, length, order, *([start] if start else [])]
+        text = json.dumps(contents, sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -134,6 +134,11 @@ class Segments:
             if number > 0 and not self._heads and (self.end is None or number < self.end):
                 self._base, self._starts, self._table = number, [first], np.array([first], np.int64)
 
+    def landmark(self, unit: int) -> list[int]:
+        """Return the arguments of `begin_at` for a unit: its segment, and the units before this."""
+        number = int(self.of_units(np.array([unit]))[0])
+        return [number, self.head(number).first]
+
     def _rewind(self) -> None:
         self._base, self._heads, self._starts, self._table = 0, [], [0], np.zeros(1, np.int64)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -34,8 +34,16 @@ class Kept(NamedTuple):
     dropped: tuple[Dropped, ...]
 
 
-def kept_samples(documents: Documents, packing: Packing, where: str | None) -> dict[int, Kept]:
+def kept_samples(
+    documents: Documents, packing: Packing, where: str | None, drawn: Container[int] | None = None
+) -> dict[int, Kept]:
     """Return which samples rows can hold, by the number of each source with lengths.
+
+    Args:
+        documents: the stream.
+        packing: how they become rows of one width.
+        where: ``file:line`` for messages.
+        drawn: the sources whose samples the rows hold; None for all of them.
 
     Raises:
         ConfigError: an option is for such sources, and there is none; a sample has no length, or no row can hold it,
@@ -58,7 +66,11 @@ def kept_samples(documents: Documents, packing: Packing, where: str | None) -> d
             fix="Use 'method: best_fit' for sources with 'lengths'.",
         )
     ranges = ranges_of(documents.plan.node)
-    return {number: _source(documents, packing, number, *ranges[number], where) for number in documents.samples}
+    return {
+        number: _source(documents, packing, number, *ranges[number], where)
+        for number in documents.samples
+        if drawn is None or number in drawn
+    }
 
 
 def _source(documents: Documents, packing: Packing, number: int, start: int, stop: int, where: str | None) -> Kept:

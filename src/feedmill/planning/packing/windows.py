@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -105,9 +107,21 @@ class Windows:
         start = np.maximum(row * self.seq_len - begin[owner], 0)
         return Placements(bounds_of(counts), row, at, start, np.minimum(length[owner] - start, self.width - at))
 
-    def unit(self, row: int) -> int:
-        """Return the unit of the segments (a token) at which a window begins."""
-        return row * self.seq_len
+    def landmark(self, row: int) -> list[int]:
+        """Return from where planning can begin for a window: a segment, and the tokens before it."""
+        return self.segments.landmark(row * self.seq_len)
+
+    def begin_at(self, landmark: Sequence[int]) -> None:
+        """Begin planning at a landmark."""
+        self.segments.begin_at(*landmark)
+
+    def held(self, rows: int) -> list[tuple[int, int, Fraction]]:
+        """Return which documents the first windows hold: ranges, and how much of each."""
+        return [(0, self.reach(rows), Fraction(1))]
+
+    def used_up(self, rows: int) -> dict[str, tuple[int, int]]:  # noqa: ARG002 - windows have no limits
+        """Return which limits leave tokens free: none."""
+        return {}
 
     def reach(self, rows: int) -> int:
         """Return the number of documents of the stream up to the last one in the first `rows` windows."""

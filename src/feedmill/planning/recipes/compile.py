@@ -87,7 +87,14 @@ from feedmill.storage.remote.options import storage_options
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.energon.join import JoinSide
-    from feedmill.planning.recipes.fields import HomogeneousModel, JoinPart, ShuffleModel, StageModel, TargetsModel
+    from feedmill.planning.recipes.fields import (
+        HomogeneousModel,
+        JoinPart,
+        PackModel,
+        ShuffleModel,
+        StageModel,
+        TargetsModel,
+    )
     from feedmill.planning.recipes.read import Parsed
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.planning.recipes.statistics import StatisticsReport
@@ -130,7 +137,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     plan.loss, plan.proxy = loss if loss.used else None, proxy
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
-            packing = Packing(**recipe.model.pack.model_dump(exclude_none=True))
+            packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
             if packing.method == "best_fit" and plan.node.first_group != 1:
                 raise ConfigError(
                     f"best-fit packing would put the samples of a group into different rows ({described(plan.node)})",
@@ -513,6 +520,15 @@ class Walk:
         here = (*place, "stages")
         with recipe_line(self.file, here):
             check_names(stages, names, lambda *inner: self.file.where((*here, *inner)))
+
+        for number, stage in enumerate(stages):
+            if stage.seq_len is not None and (place or self.file.model.pack is None):
+                raise ConfigError(
+                    f"stage {number + 1} has a 'seq_len', and its samples are not packed into rows",
+                    file=self.file.where((*here, number, "seq_len")),
+                    kind="bad-recipe",
+                    fix="Use it in the stages of the outermost recipe, beside 'pack'.",
+                )
 
         def mean(source: int, unit: str = "tokens") -> Fraction:
             return self.mean(streams[source], (*place, "blend", source), unit)
@@ -998,6 +1014,24 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
             kind="bad-recipe",
             fix="Give it a weight (0 pauses it), or remove it from the blend.",
         )
+
+
+def packing_of(pack: PackModel, stages: Sequence[StageModel], root: Node) -> Packing:
+    """Return the packing of a recipe; stages with a `seq_len` have rows of another width.
+
+    Raises:
+        ConfigError: a value is out of range, or an option needs another `seq_len`.
+    """
+    given = pack.model_dump(exclude_none=True)
+    if not isinstance(root, StagedBlend) or not stages:
+        return Packing(**given)
+    given["seq_len"] = width = stages[0].seq_len or pack.seq_len
+    later = []
+    for start, stage in zip(root.stages.starts[1:], stages[1:], strict=False):
+        if (stage.seq_len or pack.seq_len) != width:
+            width = stage.seq_len or pack.seq_len
+            later.append((start, width))
+    return Packing(**given, later=tuple(later))
 
 
 def caps_of(stage: StageModel, names: Sequence[str], where: str) -> Caps | None:

@@ -175,6 +175,9 @@ class StageModel(Strict):
     ramp: Literal["linear", "cosine"] | None = Field(
         None, description="go from the weights of the stage before to these over its length, instead of at once"
     )
+    seq_len: Annotated[int, Field(ge=1, lt=2**31 - 1, strict=True)] | None = Field(
+        None, description="with 'pack': tokens in a row of this stage, instead of those of 'pack'"
+    )
     max_repeats: Repeats | None = Field(
         None, description="maximum number of passes in this stage: over every source, or by name; more is an error"
     )

@@ -25,6 +25,7 @@ from feedmill.planning.nodes import Leaf, Node, Skip
 from feedmill.planning.nodes.base import node_class
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.orders import ORDERS_WITH_NODES
+from feedmill.planning.packing.options import with_later
 from feedmill.planning.permutation import ORDER_VERSION
 from feedmill.planning.resuming.changes import ways
 
@@ -81,7 +82,9 @@ class OrderedRows(Ordered, Protocol):
     documents: Any
     packing: Any
     map: Any
-    width: int
+
+    def widths(self, rows: Any, /) -> Any:
+        """Return the tokens in each row, if it is full."""
 
 
 def packed(plan: Ordered) -> OrderedRows | None:
@@ -94,14 +97,16 @@ class Rows:
     """Packing of the documents of a plan into rows.
 
     Attributes:
-        order: what determines which tokens are in which row, from `Packing.order`.
+        order: what determines which tokens are in which row, from `Packing.first_order`.
         pad: the padding token.
         documents: documents in the stream; None for an endless stream.
+        later: other widths of rows, and after how many documents they begin; see `Packing.later`.
     """
 
     order: str
     pad: int
     documents: int | None
+    later: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class Outline:
             digests.append(data_digest(data, parts.get(f"lengths of {name}", "")))
         rows = None
         if own is not None:
-            rows = Rows(own.packing.order(), own.packing.pad, own.documents.length)
+            rows = Rows(own.packing.first_order(), own.packing.pad, own.documents.length, own.packing.later)
         counts = tuple(len(dataset) for dataset in plan.sources)
         node = plan.node.child if isinstance(plan.node, Skip) and own is None else plan.node
         return cls(ORDER_VERSION, plan.seed, tuple(plan.names), counts, tuple(digests), node, rows)
@@ -164,7 +169,7 @@ class Outline:
             parts[f"source {name}"] = paths[number]
             parts[f"data of {name}"] = f"{self.counts[number]} samples {self.digests[number]}"
         if self.rows is not None:
-            parts |= {"packing": self.rows.order, "padding": str(self.rows.pad)}
+            parts |= {"packing": with_later(self.rows.order, self.rows.later), "padding": str(self.rows.pad)}
             if "best_fit" in self.rows.order or "last drop" not in self.rows.order:
                 documents = self.rows.documents
                 parts["documents"] = "endless" if documents is None else f"{documents:,}"
@@ -212,7 +217,8 @@ def _encode(outline: Outline) -> str | None:
         "names": [short_name(name) for name in outline.names],
     }
     if outline.rows is not None:
-        content["rows"] = [outline.rows.order, outline.rows.pad, outline.rows.documents]
+        later = [outline.rows.later] if outline.rows.later else []
+        content["rows"] = [outline.rows.order, outline.rows.pad, outline.rows.documents, *later]
     text = json.dumps(content, separators=(",", ":"))
     columns = bytes.fromhex("".join([*outline.digests, *writer.keys]))
     return ".".join(base64.b85encode(part).decode() for part in (zlib.compress(text.encode(), 9), columns))
@@ -237,7 +243,7 @@ def read_outline(text: str) -> Outline:
         node = _Reader(counts, keys).node(tree)
         if sorted(node.leaves) != list(range(len(names))):
             raise ValueError("the tree has other leaves")
-        rows = Rows(*content["rows"]) if "rows" in content else None
+        rows = _rows_of(*content["rows"]) if "rows" in content else None
         version, seed = int(content["order"]), int(content["seed"])
         return Outline(version, seed, tuple(map(str, names)), tuple(counts), tuple(digests), node, rows)
     except (
@@ -254,6 +260,10 @@ def read_outline(text: str) -> Outline:
         raise _damaged() from error
     except ConfigError as error:
         raise _damaged() from error
+
+
+def _rows_of(order: str, pad: int, documents: int | None, later: Sequence[Sequence[int]] = ()) -> Rows:
+    return Rows(order, pad, documents, tuple((int(start), int(width)) for start, width in later))
 
 
 def _damaged() -> ConfigError:

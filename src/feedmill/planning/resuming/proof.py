@@ -10,7 +10,7 @@ remaining position, up to `MOST` of them, or until one differs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,24 +87,39 @@ def _documents(plan: OrderedRows | None, old: Outline, rows: int, changes: str) 
     if plan is None or old.rows is None:
         raise _refused(rows, "only one of the plans is packed into rows of tokens", changes)
     how = plan.packing
-    if (how.order(), how.pad) != (old.rows.order, old.rows.pad):
+    if (how.first_order(), how.pad) != (old.rows.order, old.rows.pad):
         raise _refused(rows, "the packing of rows changed", changes)
     if how.method == "best_fit" and plan.seed != old.seed:
         raise _refused(rows, "the seed, which determines the order of packed rows, changed", changes)
-    length, before = plan.documents.length, old.rows.documents
     total: int = plan.map.reach(rows)
+    widths, widths_before = ([each for each in later if each[0] < total] for later in (how.later, old.rows.later))
+    if widths != widths_before:
+        reason = f"seq_len changes in the first {total:,} documents: {_widths(widths_before)}, and is now"
+        raise _refused(rows, f"{reason} {_widths(widths)}", changes)
+    # Where the rows of this width end, as the whole stream does without others.
+    length, before = _end(plan.documents.length, how.later, total), _end(old.rows.documents, old.rows.later, total)
     if how.method == "best_fit":
         cut = not plan.map.ends_at(total)
         if not plan.map.same_buffers(old.node, total):
             raise _refused(rows, "passes or stages end elsewhere, so other documents are packed together", changes)
     else:
-        cut = int(plan.map.spans(np.array([rows - 1])).row_lengths[0]) < plan.width
+        cut = int(plan.map.spans(np.array([rows - 1])).row_lengths[0]) < int(plan.widths(np.array([rows - 1]))[0])
     if (cut and before != length) or (before is not None and before < total):
         was = "did not end" if before is None else f"ended after {before:,} documents"
         raise _refused(
             rows, f"these rows depend on where the documents end: they {was}, and end now after {length:,}", changes
         )
     return total
+
+
+def _end(documents: int | None, later: Sequence[tuple[int, int]], total: int) -> int | None:
+    """Return where the rows of the width that has document ``total - 1`` end, counted in documents."""
+    ends = [start for start, _ in later if start >= total]
+    return ends[0] if ends and (documents is None or ends[0] < documents) else documents
+
+
+def _widths(later: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{width:,} after {start:,}" for start, width in later) or "it stayed"
 
 
 def _sample(node: Node, names: tuple[str, ...], position: int) -> str:
