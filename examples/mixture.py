@@ -202,7 +202,8 @@ def experiment(
     report = fm.mixture.fit(folder / "swarm", folder / "losses.csv", folder / "best.yaml")
     for source in report.sources:
         print(f"{source['natural']:7.1%} naturally, {source['share']:7.1%} proposed of {source['name']}")
-    print(f"by the {report.chosen}: {report.predicted:.3f}, naturally {report.natural:.3f}; {'; '.join(report.notes)}")
+    print(f"predicted by the {report.chosen}: {report.predicted:.3f}, of the natural shares: {report.natural:.3f}")
+    print(*report.notes, sep="\n")
     curves = {}
     for name, recipe in (("natural", "mix.yaml"), ("best", "best.yaml")):
         plan = fm.Recipe.load(folder / recipe).plan()

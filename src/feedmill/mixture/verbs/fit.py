@@ -190,7 +190,8 @@ def _fitted(
 
     rows = [swarm.runs.index(run) for run in losses.runs]
     mixtures = swarm.weights[rows]
-    limits, untried = _within_tried(limits, mixtures)
+    asked = limits
+    limits, untried = _within_tried(asked, mixtures)
     x, y = features(limits, mixtures), losses.values
     seed, weights, mean = options.seed, losses.weights, losses.mean
     needed = law_parameters(*mixtures.shape[1:]) + 2
@@ -246,7 +247,7 @@ def _fitted(
         chosen=chosen,
         predicted=predicted,
         interval=[lower, upper],
-        natural=float(predict(found, features(limits, natural[None]))[0]) if limits.keep(natural) else None,
+        natural=float(predict(found, features(limits, natural[None]))[0]) if asked.keep(natural) else None,
         best_run={"run": losses.runs[first], "loss": float(mean[first])},
         proposal=[dict(zip(base.names, row, strict=True)) for row in proposal.tolist()],
         sources=_sources(base, limits, proposal, mixtures),
