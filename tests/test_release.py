@@ -115,6 +115,13 @@ resumed.load_state_dict(saved["loader"])
 again = torch.cat([batch["inputs"] for _, batch in zip(range(4), resumed)])
 assert again.shape == (16, 127) and torch.equal(again, rows[240:256]), again.shape
 """,
+    "find_a_mixture": """
+curves = names["curves"]
+assert set(curves) == {"mix", "best"} and all(len(curve) == 5 for curve in curves.values()), curves
+assert all(curve[-1]["prose"] < curve[0]["prose"] - 0.3 for curve in curves.values()), curves
+best = feedmill.Recipe.load("best.yaml").plan()
+assert best.names == feedmill.Recipe.load("mix.yaml").plan().names and len(Path("losses.csv").read_text().split()) == 13
+""",
     "images_and_captions": """
 import torch
 batch = next(iter(feedmill.Loader("cards", 8, rank=0, world_size=1)))

@@ -137,6 +137,38 @@ def test_the_same_inputs_give_the_same_files_and_runs_are_matched_by_name(tmp_pa
     assert swarm.names == list(report.proposal[0])
 
 
+def test_recipes_of_proxies_lead_to_that_of_the_large_run(tmp_path: Path) -> None:
+    """What is at hand, and the target, are those of the run that the proxies stand for."""
+    recipe = recipe_file(tmp_path, proxy={"tokens": 10_000, "of": 100_000})
+    proposed = fm.mixture.propose(recipe, tmp_path / "swarm", count=12, max_repeats=4)
+    assert proposed.target == 100_000
+    assert {one["name"]: one["at_hand"] for one in proposed.sources} == TOKENS
+    swarm = read_swarm(tmp_path / "swarm")
+    report = fm.Recipe.load(swarm.path("run-001")).plan().report()
+    assert report.proxy is not None and (report.proxy.amount, report.proxy.of) == (10_000, 100_000)
+    losses = write_losses(tmp_path, swarm, KnownLaw(0, 4)(swarm.weights.reshape(12, -1)))
+    fitted = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
+    best = fm.Recipe.load(tmp_path / "best.yaml")
+    assert best.model.proxy is None and best.model.unit == "tokens" and fitted.target == 100_000
+    assert any("'proxy'" in note for note in fitted.notes)
+
+
+def test_a_source_that_no_run_tried_is_not_proposed(tmp_path: Path) -> None:
+    """Shares of nearly 0 say nothing, but the law would find a steep slope in the noise."""
+    tokens = {"web": 600_000, "code": 200_000, "tiny": 40}
+    recipe = recipe_file(tmp_path, tokens)
+    fm.mixture.propose(recipe, tmp_path / "swarm", count=12, target=100_000)
+    swarm = read_swarm(tmp_path / "swarm")
+    highest = swarm.weights[:, 0, 2].max()
+    assert highest < 1e-3
+    noise = np.random.default_rng(0).normal(0, 0.01, (12, 1)) - 100 * swarm.weights[:, 0, 2:]
+    losses = write_losses(tmp_path, swarm, 2 + np.exp(swarm.weights[:, 0] @ [[0.3], [-1.2], [0]]) + noise)
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", model="law")
+    assert report.proposal[0]["tiny"] <= highest + 1e-7
+    assert any("no larger one is proposed: tiny" in note for note in report.notes)
+    assert report.predicted > 2 and report.natural is not None
+
+
 def test_trees_propose_within_the_limits(tmp_path: Path) -> None:
     _, losses = experiment(tmp_path, KnownLaw(0, 4), noise=0.01, count=20)
     report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", model="trees", max_repeats=2)

@@ -62,8 +62,10 @@ class BaseRecipe:
                 kind="unsupported",
                 fix="Remove 'order' from the recipe.",
             )
-        # The weights of the file may repeat a source more often than it allows: others are proposed.
-        base = cls(recipe, recipe.restated({"samples": None, "pack": None, "skip": None, "targets": None}).plan())
+        # The weights of the file may repeat a source more often than it allows: others are proposed. And what is at
+        # hand is that of the large run, of which a proxy draws from a part.
+        other = dict.fromkeys(("samples", "pack", "skip", "targets", "proxy"))
+        base = cls(recipe, recipe.restated(other).plan())
         if len(base.plan.names) < 2:
             raise ConfigError(
                 f"all documents are in the cell {base.plan.names[0]}: there are no weights to vary",

@@ -55,6 +55,8 @@ class Limits:
         high = _shares(base, options.max_share, "max-share", 1.0)
         model = base.recipe.model
         target = options.target
+        if target is None and model.proxy is not None and model.proxy.unit == base.unit:
+            target = model.proxy.of
         if target is None and base.unit == "samples":
             target = model.samples
         own = base.max_repeats

@@ -43,7 +43,7 @@ class Limits(Options, kw_only=True):
         Opt(
             "N",
             "Size of the target run, in what the recipe's weights count: tokens with 'unit: tokens', else samples.",
-            more="By default `samples` of a recipe whose weights count samples.",
+            more="By default `of` of the recipe's `proxy`, or `samples`, where they are in this unit.",
             min=1,
         ),
     ] = None

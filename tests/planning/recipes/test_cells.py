@@ -231,6 +231,16 @@ def test_weights_from_files(tmp_path: Path) -> None:
     assert plan.drawn(90) == [10, 20 + 10, 30 + 20]
 
 
+@pytest.mark.parametrize("by", [("quality", "source"), ("source", "cell")])
+def test_weights_by_columns_that_are_named_as_keys_of_files(tmp_path: Path, by: tuple[str, str]) -> None:
+    base = Tokenized(str(tmp_path / "tok"), [3] * 30)
+    rule = Rule(by)
+    put_in_cells(tmp_path, base, np.arange(30, dtype=np.uint16) % 3, [[str(n), "w/i"] for n in range(3)], rule)
+    (tmp_path / "w.csv").write_text(f"weight,{by[1]},{by[0]}\n" + "".join(f"{n + 1},w/i,{n}\n" for n in range(3)))
+    text = f"{{blend: {{cells: {{of: tok, by: [{', '.join(by)}]}}, weights: w.csv}}, samples: 60}}"
+    assert Recipe.parse(text, base=str(tmp_path)).plan(opener(base)).drawn(60) == [10, 20, 30]
+
+
 BAD = [
     ("{weights: {'quality=0,topic=t0': 1, 'quality=1,topic=t0': 1}}", "1 cell has no weight: 'quality=2,topic=t0'"),
     ("{weights: {a: 1, b: 2}}", "2 weights are of cells that are not there: 'a', 'b'"),

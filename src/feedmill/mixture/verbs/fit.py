@@ -24,6 +24,8 @@ from feedmill.storage import open_store, split_url
 KIND, VERSION = "feedmill fit", 1
 _FEWEST = 8
 _POOL, _REDRAWN = 20_000, 2_000
+_RARE, _RARELY = 1e-3, 0.1
+"""A source whose share no run had above the first, or above the second part of equal shares, was not tried."""
 
 
 @dataclass
@@ -113,7 +115,10 @@ def fit(options: Fit) -> FitReport:
     limits = Limits.of(base, _of_swarm(options, swarm))
     report, weights = _fitted(swarm, losses, base, limits, options, path, store.locate(beside))
     text = f"# The best mixture for the losses in {os.path.basename(report.losses)}.\n"
-    recipe = (text + text_of(base.reweighted(weights, folder))).encode()
+    data = base.reweighted(weights, folder)
+    if data.pop("proxy", None) is not None:
+        report.notes.append("the recipe is that of the large run: the key 'proxy' of the swarm's runs is not in it")
+    recipe = (text + text_of(data)).encode()
 
     def plan(dry: DryRun) -> FitReport:
         dry.writes(store, name, len(recipe))
@@ -185,6 +190,8 @@ def _fitted(
 
     rows = [swarm.runs.index(run) for run in losses.runs]
     mixtures = swarm.weights[rows]
+    asked = limits
+    limits, untried = _within_tried(asked, mixtures)
     x, y = features(limits, mixtures), losses.values
     seed, weights, mean = options.seed, losses.weights, losses.mean
     needed = law_parameters(*mixtures.shape[1:]) + 2
@@ -240,7 +247,7 @@ def _fitted(
         chosen=chosen,
         predicted=predicted,
         interval=[lower, upper],
-        natural=float(predict(found, features(limits, natural[None]))[0]) if limits.keep(natural) else None,
+        natural=float(predict(found, features(limits, natural[None]))[0]) if asked.keep(natural) else None,
         best_run={"run": losses.runs[first], "loss": float(mean[first])},
         proposal=[dict(zip(base.names, row, strict=True)) for row in proposal.tolist()],
         sources=_sources(base, limits, proposal, mixtures),
@@ -255,8 +262,25 @@ def _fitted(
         ],
         notes=[],
     )
+    if untried:
+        listed = f"{', '.join(untried[:5])}{', ...' if len(untried) > 5 else ''}"
+        report.notes.append(f"no run had a share of these that says anything, so no larger one is proposed: {listed}")
     report.notes += _notes(report, found.explained, skipped)
     return report, proposal.tolist()
+
+
+def _within_tried(limits: Limits, mixtures: Floats) -> tuple[Limits, list[str]]:
+    """Return limits that keep sources which no run tried at the shares that they had, and their names.
+
+    The effect of such a source is that of the noise, over shares of nearly 0: its slope is any number, and the proposal
+    would have as much of it as is allowed.
+    """
+    highest = mixtures.max(axis=(0, 1))
+    rare = (highest < min(_RARE, _RARELY / len(highest))) & (limits.high > highest) & (limits.low <= highest)
+    high = np.where(rare, highest, limits.high)
+    if not rare.any() or np.minimum(np.minimum(high, limits.caps), 1).sum() < 1:
+        return limits, []
+    return replace(limits, high=high), [limits.names[number] for number in np.flatnonzero(rare)]
 
 
 def _sources(base: BaseRecipe, limits: Limits, proposal: Floats, mixtures: Floats) -> list[dict[str, Any]]:

@@ -272,7 +272,8 @@ def weights_of(given: Mapping[str, Any] | str, base: str, columns: Sequence[str]
     if not rows:
         raise _bad(url, 1, "the file is empty")
     head = [cell.strip() for cell in rows[0][1]]
-    keys = [key for key in KEYS if key in head]
+    by_column = bool(columns) and sorted(head) == sorted([*columns, WEIGHT])  # one of them may be named `source`
+    keys = [] if by_column else [key for key in KEYS if key in head]
     wanted = [*(keys[:1] or columns or KEYS[-1:]), WEIGHT]
     if sorted(head) != sorted(wanted):
         own = f"{', '.join(columns)}, {WEIGHT}; or cell" if columns else KEYS[-1]
