@@ -283,6 +283,8 @@ def test_too_many_cells(tmp_path: Path) -> None:
         ({"by": ["a", "a"]}, "given twice"),
         ({"by": [{"column": "a", "edges": [2, 1]}]}, "ascending"),
         ({"by": [{"column": "a", "edges": [float("nan")]}]}, "expected finite, ascending"),
+        ({"by": [{"column": "a", "edges": [1, 10**400]}]}, "cannot be stored: Integer exceeds 64-bit"),
+        ({"where": {"a": {"max": 2**70}}}, "cannot be stored: Integer exceeds 64-bit"),
         ({"by": [{"column": "a", "edges": [1], "quantiles": 3}]}, "edges and quantiles"),
         ({"by": [{"column": "a", "quantiles": 1}]}, "2 to 1,000"),
         ({"by": [{"colum": "a"}]}, "invalid column"),

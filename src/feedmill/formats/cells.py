@@ -69,8 +69,12 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The rule as JSON with sorted keys."""
-        return orjson.dumps(self.json(), option=orjson.OPT_SORT_KEYS).decode()
+        """The rule as JSON with sorted keys. Raises `ConfigError` if it is none: for whole numbers of over 64 bits."""
+        try:
+            return orjson.dumps(self.json(), option=orjson.OPT_SORT_KEYS).decode()
+        except TypeError as error:
+            what = f"the rule of these cells cannot be stored: {error}"
+            raise ConfigError(what, kind="bad-option", fix="Correct the values in 'by' and 'where'.") from None
 
     def json(self) -> dict[str, Any]:
         """Return the rule as JSON data; `Rule.of` is the inverse."""
@@ -353,17 +357,14 @@ def write_cells(
     """
     where = store.locate(path)
     labels = [Cell(tuple(values), 0, None, None, "").label(rule.columns) for values in cells]
-    twice = len(set(labels)) < len(labels)
-    if not labels or len(labels) > MOST_CELLS or twice:
-        raise (
-            _unnamed(where, cells, labels)
-            if twice
-            else ConfigError(
-                f"these documents have {len(labels):,} cells: expected 1 to {MOST_CELLS:,}",
-                file=where,
-                kind="bad-option",
-                fix="Choose other columns, or fewer edges or quantiles.",
-            )
+    if len(set(labels)) < len(labels):
+        raise _unnamed(where, cells, labels)
+    if not labels or len(labels) > MOST_CELLS:
+        raise ConfigError(
+            f"these documents have {len(labels):,} cells: expected 1 to {MOST_CELLS:,}",
+            file=where,
+            kind="bad-option",
+            fix="Choose other columns, or fewer edges or quantiles.",
         )
     block = block_of(documents, len(labels))
     blocks = -(-documents // block)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class Spec:
             isinstance(edges, Sequence)
             and edges
             and all(isinstance(each, int | float) and not isinstance(each, bool) for each in edges)
-            and all(map(isfinite, edges))
+            and all(abs(each) <= float_info.max for each in edges)
             and all(low < high for low, high in pairwise(edges))
         ):
             raise _bad(f"the edges of {name!r} are {edges!r}: expected finite, ascending numbers", "Correct them.")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
-from math import isfinite
+from sys import float_info
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -558,7 +558,7 @@ class CellColumn(Strict):
     def _fits_together(self) -> CellColumn:
         if self.missing is None or (self.edges is not None and self.quantiles is not None):
             one_of(self, "edges", "quantiles")
-        if self.edges is not None and not all(map(isfinite, self.edges)):
+        if self.edges is not None and not all(abs(edge) <= float_info.max for edge in self.edges):
             raise ValueError(f"the edges {self.edges} are not finite")
         if self.edges is not None and any(not a < b for a, b in pairwise(self.edges)):
             raise ValueError(f"the edges {self.edges} do not ascend")
