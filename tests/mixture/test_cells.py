@@ -282,6 +282,9 @@ def test_too_many_cells(tmp_path: Path) -> None:
         ({}, "nothing says what makes cells"),
         ({"by": ["a", "a"]}, "given twice"),
         ({"by": [{"column": "a", "edges": [2, 1]}]}, "ascending"),
+        ({"by": [{"column": "a", "edges": [float("nan")]}]}, "expected finite, ascending"),
+        ({"by": [{"column": "a", "edges": [1, 10**400]}]}, "cannot be stored: Integer exceeds 64-bit"),
+        ({"where": {"a": {"max": 2**70}}}, "cannot be stored: Integer exceeds 64-bit"),
         ({"by": [{"column": "a", "edges": [1], "quantiles": 3}]}, "edges and quantiles"),
         ({"by": [{"column": "a", "quantiles": 1}]}, "2 to 1,000"),
         ({"by": [{"colum": "a"}]}, "invalid column"),
@@ -343,6 +346,11 @@ def test_values_that_are_no_values(tmp_path: Path) -> None:
     path = tokenized(tmp_path, source)
     with pytest.raises(DataError, match=r"0\.jsonl 'line 3'.*'topic' is list .*expected a number, a text or spans"):
         cells(path, by=["topic"], **QUIET)
+    (tmp_path / "wide.jsonl").write_text("".join(f'{{"text": "a", "n": {n}}}\n' for n in (1, 2**63 - 1, -(2**63))))
+    assert labels(cells(tmp_path / "wide.jsonl", by=["n"], **QUIET)) == ["n=1", f"n={2**63 - 1}", f"n={-(2**63)}"]
+    (tmp_path / "wider.jsonl").write_text("".join(f'{{"text": "a", "n": {n}}}\n' for n in (1, 2**63)))
+    with pytest.raises(DataError, match=r"wider.jsonl 'line 2'.*'n' is int 9223372036854775808: expected .* 64 bits"):
+        cells(tmp_path / "wider.jsonl", by=["n"], **QUIET)
     with pytest.raises(EmptyResult, match=r"without 'fields:m\.x'"):
         cells(path, by=["fields:m.x"], **QUIET)
 
