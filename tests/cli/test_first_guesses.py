@@ -40,6 +40,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("import photos photo-set", 0, "captioning (CaptioningSample)"),
     ("import texts docs-set", 0, "documents   3"),
     ("tag docs -t char_length_v1", 0, "documents   3"),
+    ("tag docs -t char_length_v1 -t edu=models/edu", 1, "A model is written edu=model:models/edu"),
+    ("mixture cells docs --by 'topic,{column: score, quantiles: 2}'", 1, "Repeat the option: --by topic --by"),
     ("tag noid/documents -t char_length_v1", 1, "the document has no 'id'"),
     ("tag noid/documents -t char_length_v1", 1, "--id auto"),
     ("tag noid/documents -t char_length_v1 --id auto", 0, "documents   4"),

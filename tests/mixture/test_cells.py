@@ -6,14 +6,17 @@ import gzip
 import json
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.documents.lineage.chain import Lineages
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
 from feedmill.formats.cells import CellTable, Rule, cells_of
@@ -445,6 +448,14 @@ def test_rules_are_the_same_however_they_are_written(tmp_path: Path) -> None:
     assert table(first).rule == Rule(("a",))
     assert os.path.dirname(first.sidecars[0].file) == str(tmp_path / ".feedmill-cells")
     assert np.array_equal(table(first).codes(), [0])
+
+
+def test_the_report_has_the_lines_of_a_recipe(chain: Path) -> None:
+    words = ["mixture", "cells", str(chain / "merged.ds"), "--by", "source", "--by", "{column: good, quantiles: 2}"]
+    done = CliRunner().invoke(app, words)
+    found = re.search(r"^in a recipe: (.*)$", done.stdout, re.M)
+    assert found and "next:" not in done.stderr  # a plan of the dataset would have no cells
+    assert fm.Recipe.parse(found[1]).plan().names == [f"merged[source=raw,good={n}]" for n in range(2)]
 
 
 def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path) -> None:

@@ -254,6 +254,7 @@ def test_weights_by_columns_that_are_named_as_keys_of_files(tmp_path: Path, by: 
 BAD = [
     ("{weights: {'quality=0,topic=t0': 1, 'quality=1,topic=t0': 1}}", "1 cell has no weight: 'quality=2,topic=t0'"),
     ("{weights: {a: 1, b: 2}}", "2 weights are of cells that are not there: 'a', 'b'"),
+    ("{weights: {t0: 1}}", r"The cells are: quality=0,topic=t0, quality=1,topic=t0, quality=2,topic=t0\."),
     ("{weights: {'quality=0,topic=t0': -1}}", "the weight '-1' is negative"),
     ("{weights: {}}", "at least 1 item"),
     ("{weights: missing.csv}", "missing.csv"),

@@ -194,7 +194,7 @@ def by_label(
             _listed(unknown, "weight is of a cell that is not there", "weights are of cells that are not there"),
             file=where,
             kind="no-such-source",
-            fix=suggestion(unknown[0], labels, f"The cells are: {', '.join(labels[:_NAMED])}, ..."),
+            fix=suggestion(unknown[0], labels, f"The cells are: {_shown(labels)}."),
         )
     if bare:
         raise ConfigError(
@@ -215,8 +215,11 @@ def by_label(
 
 
 def _listed(names: Sequence[str], one: str, many: str) -> str:
-    shown = ", ".join(map(repr, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
-    return f"{len(names):,} {one if len(names) == 1 else many}: {shown}"
+    return f"{len(names):,} {one if len(names) == 1 else many}: {_shown(list(map(repr, names)))}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def staged(

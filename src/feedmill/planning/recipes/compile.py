@@ -246,10 +246,12 @@ def _check_own_length(recipe: Parsed, compiler: _Compiler, proxy: Proxy, own: Fr
     assert root.length is not None
     whole = expected(root, root.length, means["tokens"], proxy.unit)
     if not is_about(whole, proxy.of):
+        share = proxy.amount / proxy.of
         raise ConfigError(
             f"the recipe ends after about {round(whole):,} {proxy.unit}, and the proxy is of a run of {proxy.of:,}",
             kind="bad-recipe",
-            fix="Remove 'of', which is by default where the recipe ends, or correct one of them.",
+            fix=f"Remove 'of', which is by default where the recipe ends: {share:.3g} of it is a proxy of"
+            f" {round(whole * share):,} {proxy.unit}. Or correct one of them.",
         )
 
 
@@ -1000,7 +1002,7 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
         raise ConfigError(
             f"no stage has a weight for {', '.join(map(repr, silent))}",
             kind="bad-recipe",
-            fix="Give it a weight (0 pauses it), or remove it from the blend.",
+            fix="Give it a weight in a stage; 0 leaves it out.",
         )
 
 
