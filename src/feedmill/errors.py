@@ -208,6 +208,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("Wieght", ["weight", "path"])
     " (did you mean 'weight'?)"
+    >>> did_you_mean("score", ["source", "metadata.score"]), did_you_mean("code", ["topic=code", "topic=web"])
+    (" (did you mean 'metadata.score'?)", " (did you mean 'topic=code'?)")
     """
     near = _similar(name, known, 1, 0.6)
     return f" (did you mean {near}?)" if near else ""
@@ -235,10 +237,17 @@ def misspelled(given: Collection[Any], known: Iterable[str], cutoff: float = 0.8
     return next(((key, hint) for key, hint in hints if hint), None)
 
 
+_PARTS = re.compile(r"\.(?![.\d])|=|__")
+"""What divides the parts of the names of columns and cells; not the dots of bins, such as ``0.2..0.5``."""
+
+
 def _similar(name: str, known: Iterable[str], most: int, cutoff: float) -> str:
     from difflib import get_close_matches  # only needed for errors
 
     lowered = {word.lower(): word for word in known}
+    ends = [word for low, word in lowered.items() if _PARTS.split(low)[-1] == name.lower() != low]
+    if ends:  # 'score' of 'metadata.score', 'code' of 'topic=code'
+        return " or ".join(map(repr, ends[:most])) if len(ends) <= most else ""
     return " or ".join(repr(lowered[near]) for near in get_close_matches(name.lower(), lowered, most, cutoff))
 
 

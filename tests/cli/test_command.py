@@ -244,6 +244,8 @@ def test_after_success_comes_the_next_command(tmp_path: Path, monkeypatch: pytes
     assert CliRunner().invoke(app, ["show", "nothing"]).stderr.startswith("error: ")
     done = CliRunner().invoke(app, ["tag", "my set", "-t", "char_length_v1"])
     assert done.stderr.endswith("next: feedmill dedupe 'my set' --near\n")
+    done = CliRunner().invoke(app, ["tag", "my set", "-t", "char_length_v1", "--output", "elsewhere"])
+    assert done.exit_code == 0 and "next:" not in done.stderr  # 'dedupe' has no such option
     done = CliRunner().invoke(app, ["dedupe", "my set", "--near"])
     assert done.exit_code == 0 and done.stderr.endswith("next: feedmill serve 'my set'\n")
 

@@ -40,6 +40,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("import photos photo-set", 0, "captioning (CaptioningSample)"),
     ("import texts docs-set", 0, "documents   3"),
     ("tag docs -t char_length_v1", 0, "documents   3"),
+    ("tag docs -t char_length_v1 -t edu=models/edu", 1, "A model is written edu=model:models/edu"),
+    ("mixture cells docs --by 'topic,{column: score, quantiles: 2}'", 1, "Repeat the option: --by topic --by"),
     ("tag noid/documents -t char_length_v1", 1, "the document has no 'id'"),
     ("tag noid/documents -t char_length_v1", 1, "--id auto"),
     ("tag noid/documents -t char_length_v1 --id auto", 0, "documents   4"),
@@ -180,5 +182,7 @@ def test_the_example_of_a_verb_has_valid_values(verb: str) -> None:
     """Where an option takes one of a few words, the example uses one of them."""
     words = shlex.split(VERBS[verb].example)
     known = {"--by": {"documents", "paragraphs", "ngrams"}, "--to": {"mds"}, "--on-error": {"raise", "skip"}}
+    if verb == "mixture cells":
+        del known["--by"]  # names of columns
     values = dict(pairwise(words))
     assert all(values[option] in known[option] for option in known if option in values)

@@ -42,9 +42,10 @@ def test_human_size(count: float, text: str) -> None:
 
 def test_tables_and_facts_print_every_cell_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     table(["split", "samples"], [("train[x]", 12345), ("val", 2)])
+    table(["recipe", "web[topic=code]"], [("run-001", "50%")])
     facts([("format", "jsonl"), ("nothing", None), ("indexed", True)])
     out = capsys.readouterr().out
-    assert "train[x]" in out and "12,345" in out
+    assert "train[x]" in out and "12,345" in out and "web[topic=code]" in out
     assert "jsonl" in out and "yes" in out and "nothing" not in out
 
 

@@ -67,6 +67,7 @@ CASES: list[tuple[str, str]] = [
     ("tag web/documents -t cld2_en_doc_v2 --name language", "curation"),
     ("tag web/documents -t code_starcoder_taggers_v1 --name code", "curation"),
     (f"tag web/documents -t tokens={TOKENIZER} --name counts", "tokenize"),
+    ("documents embed web/documents --model static", "models"),
     ("dedupe web/documents", ""),
     ("dedupe --near web/documents", ""),
     ("documents decontaminate web/documents --against docs.jsonl", ""),

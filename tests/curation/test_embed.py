@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from feedmill.cli.app import app
 from feedmill.curation import embed as embedding
 from feedmill.curation.embed import embed
 from feedmill.errors import ConfigError, DataError, EmptyResult
@@ -97,3 +99,12 @@ def test_what_cannot_be_embedded(web: Path, tmp_path: Path) -> None:
     (tmp_path / "none/documents/a.jsonl").write_text("")
     with pytest.raises(EmptyResult):
         embed([f"{tmp_path}/none/documents"], model=f"{GOLDEN}/static", progress=False)
+
+
+def test_the_next_command_compares_the_vectors_that_lie_beside_the_documents(web: Path) -> None:
+    words = ["documents", "embed", f"{web}/documents", "--model", f"{GOLDEN}/static"]
+    done = CliRunner().invoke(app, words)
+    assert done.stderr.endswith(f"next: feedmill dedupe {web}/documents --near --by embeddings --embeddings static\n")
+    assert "next:" not in CliRunner().invoke(app, [*words, "--output", f"{web}/vectors"]).stderr
+    done = CliRunner().invoke(app, ["filter", str(web), f"{web}/kept", "--preset", "gopher"])
+    assert "skipped: no documents" not in done.stderr

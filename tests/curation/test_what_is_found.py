@@ -1,4 +1,4 @@
-"""The tables of the pages dedupe.md and neardedupe.md: which copies of a text each kind of comparison finds."""
+"""The tables of docs/dedupe.md and docs/internals/neardedupe.md: which copies of a text each comparison finds."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ def test_the_table_of_neardedupe(tmp_path: Path) -> None:
             if "similarity" in attribute:
                 assert attribute["similarity"] == pytest.approx(float(row[1]), abs=0.006)
     wanted = table(["copy", "similarity", "at 0.8", "at 0.5"], rows)
-    assert wanted in (DOCS / "neardedupe.md").read_text(), wanted
+    assert wanted in (DOCS / "internals/neardedupe.md").read_text(), wanted

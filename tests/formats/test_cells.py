@@ -136,7 +136,14 @@ def test_wrong_input_is_named_and_leaves_no_file(tmp_path):
     def write(values, documents=10, given=codes, lengths=None):
         write_cells(store, "x.cells", RULE, "base", documents, values, [given], lengths)
 
-    for values, message in [([], "0 cells"), ([["a", 1], ["a", 1]], "two cells are named 'topic=a,source=1'")]:
+    for values, message in [
+        ([], "0 cells"),
+        (
+            [["a", 1], ["b", 1], ["a", "1"]],
+            r"named 'topic=a,source=1': those of the values \['a', 1\] and \['a', '1'\]",
+        ),
+        ([["a/b", 1], ["a_b", 1]], "named 'topic=a_b,source=1'"),
+    ]:
         with pytest.raises(ConfigError, match=message):
             write(values)
     with pytest.raises(DataError, match="expected 11 codes, found 10"):

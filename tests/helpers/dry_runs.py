@@ -66,6 +66,10 @@ GOOD: dict[str, list[str]] = {
         "tag web/documents -t char_length_v1 --name lengths",
         "tag web/documents -t char_length_v1 -t bytes_length_v1 --output there",
     ],
+    "embed": [
+        "documents embed web/documents --model static",
+        "documents embed web/documents --model static --to parquet",
+    ],
     "dedupe": [
         *("dedupe --near web/documents", "dedupe --near web/documents --signatures signs"),
         "dedupe web/documents",
@@ -171,6 +175,12 @@ BAD: dict[str, list[str]] = {
         "tag noid/documents -t char_length_v1",
         "tag none/documents -t char_length_v1",
         "tag noid/documents -t char_length_v1 --on-error skip",
+    ],
+    "embed": [
+        "documents embed nowhere --model static",
+        "documents embed web/documents --model texts",
+        "documents embed noid/documents --model static",
+        "documents embed none/documents --model static",
     ],
     "dedupe": [
         "dedupe --near nowhere",
@@ -306,6 +316,7 @@ def data(root: Path) -> None:
         shutil.copyfile(GOLDEN / f"modalities/{source}.pbin", root / f"{name}.pbin")
     (root / "flat.bin").write_bytes(np.asarray([5, 6, 0, 7, 0], "<u2").tobytes())
     shutil.copytree(GOLDEN / "nanosets/tok1k", root / "tokenizer")
+    shutil.copytree(GOLDEN / "models/static", root / "static")
     archive(root / "crawl/a.warc.gz", pages(3))
     propose(root / "blend.yaml", root / "runs", count=9)
 

@@ -6,14 +6,17 @@ import gzip
 import json
 import os
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import feedmill as fm
+from feedmill.cli.app import app
 from feedmill.documents.lineage.chain import Lineages
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
 from feedmill.formats.cells import CellTable, Rule, cells_of
@@ -282,6 +285,9 @@ def test_too_many_cells(tmp_path: Path) -> None:
         ({}, "nothing says what makes cells"),
         ({"by": ["a", "a"]}, "given twice"),
         ({"by": [{"column": "a", "edges": [2, 1]}]}, "ascending"),
+        ({"by": [{"column": "a", "edges": [float("nan")]}]}, "expected finite, ascending"),
+        ({"by": [{"column": "a", "edges": [1, 10**400]}]}, "cannot be stored: Integer exceeds 64-bit"),
+        ({"where": {"a": {"max": 2**70}}}, "cannot be stored: Integer exceeds 64-bit"),
         ({"by": [{"column": "a", "edges": [1], "quantiles": 3}]}, "edges and quantiles"),
         ({"by": [{"column": "a", "quantiles": 1}]}, "2 to 1,000"),
         ({"by": [{"colum": "a"}]}, "invalid column"),
@@ -343,6 +349,11 @@ def test_values_that_are_no_values(tmp_path: Path) -> None:
     path = tokenized(tmp_path, source)
     with pytest.raises(DataError, match=r"0\.jsonl 'line 3'.*'topic' is list .*expected a number, a text or spans"):
         cells(path, by=["topic"], **QUIET)
+    (tmp_path / "wide.jsonl").write_text("".join(f'{{"text": "a", "n": {n}}}\n' for n in (1, 2**63 - 1, -(2**63))))
+    assert labels(cells(tmp_path / "wide.jsonl", by=["n"], **QUIET)) == ["n=1", f"n={2**63 - 1}", f"n={-(2**63)}"]
+    (tmp_path / "wider.jsonl").write_text("".join(f'{{"text": "a", "n": {n}}}\n' for n in (1, 2**63)))
+    with pytest.raises(DataError, match=r"wider.jsonl 'line 2'.*'n' is int 9223372036854775808: expected .* 64 bits"):
+        cells(tmp_path / "wider.jsonl", by=["n"], **QUIET)
     with pytest.raises(EmptyResult, match=r"without 'fields:m\.x'"):
         cells(path, by=["fields:m.x"], **QUIET)
 
@@ -437,6 +448,14 @@ def test_rules_are_the_same_however_they_are_written(tmp_path: Path) -> None:
     assert table(first).rule == Rule(("a",))
     assert os.path.dirname(first.sidecars[0].file) == str(tmp_path / ".feedmill-cells")
     assert np.array_equal(table(first).codes(), [0])
+
+
+def test_the_report_has_the_lines_of_a_recipe(chain: Path) -> None:
+    words = ["mixture", "cells", str(chain / "merged.ds"), "--by", "source", "--by", "{column: good, quantiles: 2}"]
+    done = CliRunner().invoke(app, words)
+    found = re.search(r"^in a recipe: (.*)$", done.stdout, re.M)
+    assert found and "next:" not in done.stderr  # a plan of the dataset would have no cells
+    assert fm.Recipe.parse(found[1]).plan().names == [f"merged[source=raw,good={n}]" for n in range(2)]
 
 
 def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path) -> None:

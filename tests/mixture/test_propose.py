@@ -134,6 +134,8 @@ def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
         ({"concentration": "a"}, "--concentration is 'a'"),
         ({"temperature": float("nan")}, "--temperature is nan"),
         ({"max_repeats": 0, "target": 5}, "--max-repeats is 0"),
+        ({"target": 0}, "--target is 0"),
+        ({"count": 0}, "--count is 0"),
     ],
 )
 def test_limits_that_no_mixture_keeps_are_errors_with_the_arithmetic(
@@ -141,7 +143,7 @@ def test_limits_that_no_mixture_keeps_are_errors_with_the_arithmetic(
 ) -> None:
     recipe = recipe_file(tmp_path)
     with pytest.raises(fm.ConfigError, match=words):
-        fm.mixture.propose(recipe, tmp_path / "swarm", count=4, **options)
+        fm.mixture.propose(recipe, tmp_path / "swarm", **{"count": 4, **options})
     assert not (tmp_path / "swarm").exists()
 
 

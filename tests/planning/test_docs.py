@@ -42,7 +42,7 @@ def test_the_page_on_the_order_is_a_doctest() -> None:
 def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     page = (DOCS / "packing.md").read_text()
-    _, text, longer, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    text, longer, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     small = text.replace("4096", "64").replace("100_000", "10_000")
     plan = Recipe.parse(small).plan(lambda path, **options: Tokenized(path, range(300)))
     assert len(plan) == 10_000 and plan.read([9_999])[0]["input_ids"].shape == (64,)

@@ -77,6 +77,24 @@ def test_a_key_per_element_is_the_same_as_one_key(n: int, seed: int) -> None:
     assert np.array_equal(unpermute(mixed, n, keys[which]), values)
 
 
+@given(st.integers(0, 2**32))
+@settings(max_examples=examples(30), deadline=None)
+def test_a_size_per_element_is_the_same_as_one_size(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    roots = rng.integers(1, 3 * 10**9, 4)
+    sizes = [1, 2, 1023, 1024, 2**63 - 1, *(roots**2).tolist(), *(roots**2 + 1).tolist(), *rng.integers(1, 5000, 4)]
+    which = rng.integers(0, len(sizes), 300)
+    each = np.array(sizes, np.int64)[which]
+    values = rng.integers(0, 2**63, 300) % each
+    keys = rng.integers(0, 2**64, 300, dtype=np.uint64)
+    for key in (seed, keys):
+        images = permute(values, each, key)
+        for i, size in enumerate(sizes):
+            some = key if isinstance(key, int) else key[which == i]
+            assert np.array_equal(images[which == i], permute(values[which == i], int(size), some))
+        assert np.array_equal(unpermute(images, each, key), values)
+
+
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 25, 31, 36, 64, 200, 1023, 1024, 4096])
 def test_every_element_goes_everywhere_equally_often(n: int) -> None:
     count = max(4000, 40 * n)
@@ -129,6 +147,8 @@ def test_positions_outside_the_range_are_refused() -> None:
             permute(np.array(bad), 10, 1)
     with pytest.raises(ValueError, match="positions must be in"):
         unpermute(np.array([0]), 0, 1)
+    with pytest.raises(ValueError, match="positions must be in"):
+        permute(np.array([3, 5]), np.array([4, 5]), 1)
 
 
 def test_keys_are_the_same_for_ever() -> None:
@@ -137,6 +157,12 @@ def test_keys_are_the_same_for_ever() -> None:
     assert branch(7, 3) == 10753165928301472203
     assert permute(np.arange(10), 10, 7).tolist() == [4, 6, 3, 0, 8, 5, 2, 9, 1, 7]
     assert permute(np.array([0, 1, 10**9]), 10**12, 7).tolist() == [165150375546, 937196903521, 354258935527]
+    keys = branch(7, np.arange(3))
+    assert permute(np.array([0, 1, 2**62]), 2**63, keys).tolist() == [
+        7136457905169643560,
+        7007491355469916502,
+        1932691331492059914,
+    ]
 
 
 def test_derived_keys_do_not_run_together() -> None:

@@ -380,6 +380,7 @@ def test_nested_recipes_are_scaled_and_have_no_proxy_of_their_own(tmp_path: Path
         ("{tokens: 3, size: 3}", "", "unknown key 'size'"),
         ("{tokens: 5, of: 1000}", "", "a proxy of 5 tokens has less than one sample"),
         ("1M/2M", "samples: 100", r"recipe:7: the recipe ends after about .* and the proxy is of a run of 2,000,000"),
+        ("2/100", "samples: 1000", r"0\.02 of it is a proxy of [\d,]+ tokens"),
         ("1M/2M", "pack: {seq_len: 8, rows: 100}\nsamples: 100\norder: nanoset\nseed: 1", "cannot be combined"),
     ],
 )
@@ -402,7 +403,7 @@ def test_unknown_tokens_and_orders_of_other_tools_are_refused() -> None:
         )
     with pytest.raises(ConfigError, match=r"the proxy lacks 'of'.* ends after a number of rows"):
         planned("source: docs\npack: {seq_len: 64, rows: 10}", "1k", {"docs": Tokenized("docs", [9] * 50)})
-    with pytest.raises(ConfigError, match="'groups' and 'proxy' cannot be combined"):
+    with pytest.raises(ConfigError, match="which would divide its 'groups'"):
         planned("blend: [{path: docs, groups: n}]", {"samples": 10, "of": 100})
     with pytest.raises(ConfigError, match="a plan has no proxy"):
         overview(planned(BLEND), proxy="1M/2M")

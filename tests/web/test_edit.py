@@ -50,6 +50,7 @@ def test_weights_of_a_stage_are_shown_and_changed(folder: Path, editable: Site) 
     shown = editable.get("/staged.yaml/mixture.json?stage=2").json
     assert [(row["param"], row["weight"]) for row in shown["tree"]] == [("w.s1.0", "0.4"), ("w.s1.1", "0.6")]
     assert [border["x"] for border in shown["chart"]["borders"]] == [0, 250] and len(shown["chart"]["asked"]) == 4
+    assert "Stages" in editable.get("/staged.yaml/mixture").words
     changed = editable.get("/staged.yaml/mixture.json?w.s1.0=0.9&w.s0.1=10%25").json
     other = fm.Recipe.parse(STAGED.replace("pages: 0.4", "pages: 0.9").replace("prose: 0.1", "prose: 10%"), base=folder)
     assert changed["fingerprint"] == other.plan().fingerprint and 1000 <= changed["differs_at"] < 1010

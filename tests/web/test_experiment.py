@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import feedmill as fm
+from feedmill.errors import ConfigError
 from feedmill.mixture.swarm import read_swarm
 from feedmill.web.experiment import experiment
 from helpers.mixture_data import TOKENS, recipe_file
@@ -79,3 +80,9 @@ def test_a_damaged_report_is_a_note_on_the_page(tmp_path: Path, changes: dict[st
     fm.mixture.propose(recipe_file(tmp_path), tmp_path / "swarm", count=2)
     found = experiment(str(report(tmp_path, **changes)), SLOTS)
     assert found and "fit" in found["problem"] and found["fit"] is None
+
+
+def test_the_folder_of_a_swarm_names_its_recipes(tmp_path: Path) -> None:
+    fm.mixture.propose(recipe_file(tmp_path), tmp_path / "swarm", count=2)
+    with pytest.raises(ConfigError, match=r"this is a swarm of mixtures.*run-001\.yaml"):
+        fm.report([tmp_path / "swarm"], tmp_path / "swarm.html")

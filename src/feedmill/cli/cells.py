@@ -18,11 +18,20 @@ _SHOWN = 50
 
 
 @command(Cells, engines=True)
-def cells(options: Cells, json: bool) -> None:
+def cells(options: Cells, json: bool) -> str | None:
     from feedmill.mixture.verbs.cells import cells as run
 
     report = call(run, options)
     emit_report(report, json, lambda: _show(report))
+    if not options.by and options.where is None:
+        return None
+    if options.by and options.where is None and not json and not options.dry_run:
+        import yaml
+
+        blend = {"blend": {"cells": {"of": options.path, "by": [*options.by]}}}
+        text = yaml.safe_dump(blend, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
+        typer.echo(f"in a recipe: {printable(text.strip()[1:-1])}")
+    return ""  # a plan of the dataset has no cells
 
 
 def _show(report: CellsReport) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from feedmill.cli.command import command
+from feedmill.cli.command import command, filled
 from feedmill.cli.output import emit_report, facts
 from feedmill.cli.tag import of_model
-from feedmill.curation.options import Embed
+from feedmill.curation.options import NPY, Embed
 from feedmill.jobs.options import call
 
 if TYPE_CHECKING:
@@ -17,11 +17,20 @@ if TYPE_CHECKING:
 
 
 @command(Embed, engines=True)
-def embed(options: Embed, json: bool) -> None:
+def embed(options: Embed, json: bool) -> str | None:
     from feedmill.curation.embed import embed as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))
+    if options.output is not None or options.to != NPY:
+        return ""  # 'dedupe' reads what lies beside the documents
+    if options.name is not None:
+        return None
+    from feedmill.curation.models.files import name_of, parse
+
+    return filled(
+        f"dedupe {{documents}} --near --by embeddings --embeddings {name_of(parse(options.model)[0])}", options
+    )
 
 
 def show(report: EmbedReport) -> None:

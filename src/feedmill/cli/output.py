@@ -191,7 +191,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str |
         numeric = bool(lines) and all(isinstance(line[number], int | float) for line in lines)
         whole = _least(number, widths[number]) == widths[number]
         justify: Any = "right" if numeric else "left"
-        grid.add_column(name, justify=justify, overflow="fold", no_wrap=whole)
+        grid.add_column(Text(name), justify=justify, overflow="fold", no_wrap=whole)
     for line in cells:
         grid.add_row(*map(Text, line))
     console.print(grid)

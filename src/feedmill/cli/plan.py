@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedmill.cli.command import command
+from feedmill.cli.command import command, filled
 from feedmill.cli.output import emit, human_size, table
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import Flag, call
@@ -23,20 +23,23 @@ class PlanOrSchema(PlanOptions, kw_only=True):
 
 
 @command(PlanOrSchema, optional=("recipe",))
-def plan(options: PlanOrSchema, json: bool) -> None:
+def plan(options: PlanOrSchema, json: bool) -> str | None:
     from feedmill.planning.overview import plan as run
 
     if options.schema:
         from feedmill.planning.recipes.recipe import Recipe
 
         emit(Recipe.json_schema(), True, lambda: None)
-        return
+        return ""
     if not options.recipe:
         raise ConfigError(
             "the recipe is missing", kind="bad-option", fix="Pass the path of a recipe: feedmill plan RECIPE."
         )
     report = call(run, options)
     emit(report.as_dict(), json, lambda: _print(report.plan, report.facts))
+    if not options.proxy:
+        return None
+    return filled("trace {recipe} --proxy {proxy} --step 0 --global-batch 8 --show", options)
 
 
 def _print(plan: Any, data: dict[str, Any]) -> None:

@@ -23,16 +23,17 @@ class TagOrList(Tag, kw_only=True):
 
 
 @command(TagOrList, engines=True, optional=("documents", "taggers"))
-def tag(options: TagOrList, json: bool) -> None:
+def tag(options: TagOrList, json: bool) -> str | None:
     from feedmill.curation.tag import tag as run
 
     if options.list_:
         show_taggers(options.tagger_modules, json)
-        return
+        return ""
     report = call(run, options)
     emit_report(report, json, lambda: show(report))
     if report.failed:
         raise typer.Exit(1)
+    return None if options.output is None else ""  # 'dedupe' needs a folder 'documents'
 
 
 def show(report: TagReport) -> None:

@@ -172,7 +172,7 @@ class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
     _: KW_ONLY
     model: Annotated[
         str,
-        Opt("PATH", "Folder or file of the model, as in `tag -t model:PATH`; with settings: PATH,tokens=256.", "-m"),
+        Opt("PATH", "Folder or file of the model, as in `tag -t model:PATH`; with settings: PATH,tokens=256."),
     ]
     name: Annotated[str | None, Opt("NAME", "Name of the embeddings; default: that of the model.")] = None
     output: Annotated[

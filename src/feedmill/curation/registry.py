@@ -106,7 +106,7 @@ class Choice(NamedTuple):
             return cls._of_model("", text)
         if path.startswith(f"{MODEL}:"):
             return cls._of_model(name, path)
-        check_names([name])
+        check_names([name], path)
         if name not in _FILES:
             if equals:
                 raise ConfigError(f"the tagger {name!r} takes no file", fix=f"Write {name!r} alone.")
@@ -214,8 +214,12 @@ def needs_file(name: str) -> bool:
     return name in _FILES
 
 
-def check_names(names: Iterable[str]) -> None:
-    """Raise `ConfigError` of kind ``no-such-tagger`` for the first name that is not registered."""
+def check_names(names: Iterable[str], path: str = "") -> None:
+    """Raise `ConfigError` of kind ``no-such-tagger`` for the first name that is not registered.
+
+    Args:
+        path: the path that is given with the name; it may be that of a model.
+    """
     _load()
     for name in names:
         if name in _REASONS and name not in _FACTORIES:
@@ -226,6 +230,8 @@ def check_names(names: Iterable[str]) -> None:
             )
         if name not in _FACTORIES:
             hint = suggestion(name, _FACTORIES, most=3)
+            if path:
+                hint = f"A model is written {name}={MODEL}:{path}."
             raise ConfigError(
                 f"unknown tagger {name!r}",
                 kind="no-such-tagger",

@@ -174,8 +174,9 @@ def find_once(
 
 
 def skipped_warnings(found: DocumentFiles) -> list[str]:
-    """Return warnings about skipped files, except hidden ones and attributes beside documents."""
-    paths = [path for path in found.skipped if "/." not in path and f"/{ATTRIBUTES}/" not in path]
+    """Return warnings about skipped files, except hidden ones, and attributes and embeddings beside documents."""
+    known = (f"/{ATTRIBUTES}/", "/embeddings/")
+    paths = [path for path in found.skipped if "/." not in path and not any(each in path for each in known)]
     return [f"{listed(paths)} skipped: no documents"] if paths else []
 
 

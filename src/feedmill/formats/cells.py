@@ -69,8 +69,12 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The rule as JSON with sorted keys."""
-        return orjson.dumps(self.json(), option=orjson.OPT_SORT_KEYS).decode()
+        """The rule as JSON with sorted keys. Raises `ConfigError` if it is none: for whole numbers of over 64 bits."""
+        try:
+            return orjson.dumps(self.json(), option=orjson.OPT_SORT_KEYS).decode()
+        except TypeError as error:
+            what = f"the rule of these cells cannot be stored: {error}"
+            raise ConfigError(what, kind="bad-option", fix="Correct the values in 'by' and 'where'.") from None
 
     def json(self) -> dict[str, Any]:
         """Return the rule as JSON data; `Rule.of` is the inverse."""
@@ -126,7 +130,12 @@ class Cell:
     def label(self, columns: Sequence[str]) -> str:
         """Return the cell in words: ``topic=code,source=wiki``; ``/`` and line ends, which names lack, as ``_``."""
         text = ",".join(f"{name}={_value(value)}" for name, value in zip(columns, self.values, strict=True))
-        return text.replace("/", "_").replace("\n", "_")
+        return in_names(text)
+
+
+def in_names(text: str) -> str:
+    """Return a text as the label of a cell has it: without what names lack."""
+    return text.replace("/", "_").replace("\n", "_")
 
 
 def _value(value: Value) -> str:
@@ -348,11 +357,11 @@ def write_cells(
     """
     where = store.locate(path)
     labels = [Cell(tuple(values), 0, None, None, "").label(rule.columns) for values in cells]
-    twice = {label for label in labels if labels.count(label) > 1} if len(set(labels)) < len(labels) else ()
-    if not labels or len(labels) > MOST_CELLS or twice:
-        problem = f"two cells are named {min(twice)!r}" if twice else f"{len(labels):,} cells"
+    if len(set(labels)) < len(labels):
+        raise _unnamed(where, cells, labels)
+    if not labels or len(labels) > MOST_CELLS:
         raise ConfigError(
-            f"these documents have {problem}: expected 1 to {MOST_CELLS:,} cells with different values",
+            f"these documents have {len(labels):,} cells: expected 1 to {MOST_CELLS:,}",
             file=where,
             kind="bad-option",
             fix="Choose other columns, or fewer edges or quantiles.",
@@ -478,6 +487,23 @@ def _damaged(where: str, why: str) -> DataError:
         file=where,
         kind="bad-index",
         fix="Delete the file, and run 'feedmill mixture cells' again.",
+    )
+
+
+def _unnamed(where: str, cells: Sequence[Sequence[Value]], labels: Sequence[str]) -> ConfigError:
+    """Return the error for two cells with one name."""
+    first: dict[str, Sequence[Value]] = {}
+    label, one, other = next(
+        (label, first[label], values)
+        for label, values in zip(labels, cells, strict=True)
+        if first.setdefault(label, values) is not values
+    )
+    return ConfigError(
+        f"two cells would be named {label!r}: those of the values {list(one)!r} and {list(other)!r}. In names, '/' and"
+        " line ends are '_', and a number is its digits",
+        file=where,
+        kind="bad-option",
+        fix="Change one of the values, or choose other columns.",
     )
 
 

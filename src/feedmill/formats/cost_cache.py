@@ -27,8 +27,6 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.storage import LocalStore, Store
-from feedmill.storage.cache.chunks import disk_cache
-from feedmill.storage.folders import cache_folder
 
 logger = logging.getLogger("feedmill")
 
@@ -61,6 +59,10 @@ def kept_costs(
     state = store.stat(path)
     words = f"{store.locate(path)}\n{state.version} {state.size}\n{what}\n{_VERSION}"
     name = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    # Most datasets are small and need no cache.
+    from feedmill.storage.cache.chunks import disk_cache
+    from feedmill.storage.folders import cache_folder
+
     cache, files = LocalStore(cache_folder() / "costs"), disk_cache(cache_folder())
     if cache.exists(name):
         files.hold_derived(f"costs/{name}")

@@ -172,6 +172,7 @@ def _nothing(store: Store, url: str) -> NotFound:
         file=url,
         kind="unknown-format",
         fix=f"Open the {'folder' if lines[0].endswith('/') else 'file'} itself, e.g. {url.rstrip('/')}/{lines[0]}."
+        + (" Several files are a 'concat' or a 'blend' in a recipe." if len(lines) > 1 else "")
         if lines
         else (known if of_documents else _way(inside) or known),
     )
@@ -228,7 +229,7 @@ def _listed(urls: Sequence[str]) -> Detected:
             f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-formats",
-            fix="Give files of one format, or blend datasets with a recipe.",
+            fix="Give files of one format. Others are a 'concat' or a 'blend' in a recipe.",
         )
     top, names = common_top(files)
     store = open_store(top)

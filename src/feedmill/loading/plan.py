@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -142,11 +142,15 @@ class PackedLike(Protocol):
         of_samples: whether rows are of whole samples (`feedmill.samples.SampleRow`), not of tokens.
         packing: how samples or documents are packed.
         width: tokens of a row of tokens, with the one by which targets are shifted.
+        borders: positions from which rows have another width, ascending.
+        widths: returns the widths of the rows at positions, int64[n].
     """
 
     of_samples: bool
     packing: Packing
     width: int
+    borders: Sequence[int]
+    widths: Callable[[Positions], Positions]
 
 
 def yields_rows(plan: Any) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,10 @@ class Spec:
             isinstance(edges, Sequence)
             and edges
             and all(isinstance(each, int | float) and not isinstance(each, bool) for each in edges)
+            and all(abs(each) <= float_info.max for each in edges)
             and all(low < high for low, high in pairwise(edges))
         ):
-            raise _bad(f"the edges of {name!r} are {edges!r}: expected ascending numbers", "Correct them.")
+            raise _bad(f"the edges of {name!r} are {edges!r}: expected finite, ascending numbers", "Correct them.")
         if quantiles is not None and (type(quantiles) is not int or not 2 <= quantiles <= _MOST_QUANTILES):
             raise _bad(f"the column {name!r} has {quantiles!r} quantiles: expected 2 to {_MOST_QUANTILES:,}", "")
         if missing is not None and not isinstance(missing, str | int | float | bool):

@@ -60,6 +60,7 @@ FOLDER = "columns"
 _VERSION = 1
 _WHOLE = 1 << 53
 """All whole numbers up to here are float64."""
+_WIDEST = 1 << 63
 _SAMPLES = 256
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
@@ -249,12 +250,30 @@ class RowReader:
     def scalars(self, wanted: Wanted, values: list[Any], first: int, noun: str = "line") -> list[Any]:
         """Return values as plain ones: spans by their rule. Raises `DataError` for others, and several spans.
 
+        Whole numbers of more than 64 bits are also refused: no format keeps them.
+
         Args:
             wanted: the column.
             values: its values.
             first: number of the first row, for errors.
             noun: what a row is called there.
         """
+        found = self._plain(wanted, values, first, noun)
+        whole = [value for value in found if type(value) is int]
+        if whole and not -_WIDEST <= min(whole) <= max(whole) < _WIDEST:
+            row = next(
+                n for n, value in enumerate(found, first) if type(value) is int and not -_WIDEST <= value < _WIDEST
+            )
+            raise DataError(
+                f"the value of {wanted.name!r} is {_shown(found[row - first])}: expected a number of 64 bits",
+                file=self.file,
+                record=f"{noun} {row}",
+                kind="bad-data",
+                fix="Store it as text, or choose another column.",
+            )
+        return found
+
+    def _plain(self, wanted: Wanted, values: list[Any], first: int, noun: str) -> list[Any]:
         if not wanted.spans:
             if set(map(type, values)) <= _PLAIN:
                 return values

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY
 from typing import Annotated, Any, Literal
 
+from feedmill.errors import ConfigError
 from feedmill.jobs.options import Arg, DryRunnable, Flag, Opt, Options, Path, Paths, Processes, WithProgress
 from feedmill.jobs.policy import METAVAR, RAISE, OnError
 
@@ -23,6 +24,12 @@ def columns_of(given: str | Sequence[Any]) -> list[Any]:
             from feedmill.formats.yamls import read_settings
 
             found.append(read_settings(item, "--by"))
+        elif "{" in item:
+            raise ConfigError(
+                f"--by {item!r} has names and a mapping",
+                kind="bad-option",
+                fix="Repeat the option: --by topic --by '{column: score, quantiles: 10}'.",
+            )
         else:
             found += [name for each in item.split(",") if (name := each.strip())]
     return found

@@ -65,7 +65,7 @@ class Proxy:
             samples: samples that it covers, of packed rows documents; None for an endless plan without a budget.
         """
         whole = {leaf: each.used for leaf, each in enumerate(report.sources)}
-        whole |= {node.leaves[0]: node.whole for node in subsamples(root)}
+        whole |= {node.leaves[0]: node.available for node in subsamples(root)}
         rounded = []
         for leaf, source in enumerate(report.sources):
             exact = whole[leaf] * self.factor

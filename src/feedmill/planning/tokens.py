@@ -174,14 +174,22 @@ def per_sample_of_many(weights: Sequence[Any], mean: Callable[[int], Fraction]) 
     """
     shares = normalize(weights)
     exact = [share / mean(i) if share else share for i, share in enumerate(shares)]
-    period = lcm(*(each.denominator for each in exact))
-    counts = [each.numerator * (period // each.denominator) for each in exact]
-    shared = gcd(*counts)
-    if sum(counts) // shared <= LINES_LIMIT:
-        return Shares(Fraction(count, sum(counts)) for count in counts)
+    drawn = [each for each in exact if each]
+    if all(map(_short_ratio, drawn, drawn[1:])):
+        period = lcm(*(each.denominator for each in exact))
+        counts = [each.numerator * (period // each.denominator) for each in exact]
+        shared = gcd(*counts)
+        if sum(counts) // shared <= LINES_LIMIT:
+            return Shares(Fraction(count, sum(counts)) for count in counts)
     fine = [max((each.numerator << _BITS) // each.denominator, 1) if each else 0 for each in exact]
     whole = sum(fine)
     return Shares(Fraction(n, LINES_LIMIT) for n in apportion([Fraction(each, whole) for each in fine], LINES_LIMIT))
+
+
+def _short_ratio(one: Fraction, other: Fraction) -> bool:
+    """Return whether integers up to 2^50 have the ratio of two shares; otherwise no order realizes both."""
+    a, b = one.numerator * other.denominator, other.numerator * one.denominator
+    return max(a, b) // gcd(a, b) <= LINES_LIMIT
 
 
 def epoch_shares(node: Junction) -> list[Fraction]:

@@ -20,7 +20,6 @@ from feedmill.formats.cells import Cell, CellTable
 from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import hash_words
-from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.views import DatasetView
 
 Int64s = npt.NDArray[np.int64]
@@ -183,6 +182,8 @@ def check_divisible(dataset: Dataset, asked: str) -> None:
         asked: the key of the recipe that asks for it, for the message.
     """
     problem = None
+    from feedmill.formats.tokens.windows import WindowDataset  # plans of other formats do without
+
     if isinstance(dataset, WindowDataset):
         problem = "windows, which can hold documents of several cells", "Remove 'windows', and use 'pack'."
     elif isinstance(dataset, Episodic):

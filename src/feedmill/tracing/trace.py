@@ -30,6 +30,7 @@ from feedmill.tracing.held import Held
 from feedmill.tracing.options import Trace
 
 _ALLOW = ("append", "skip", "change")
+_NAMED = 5
 
 Start = tuple[int, int]
 """Position of the first step, and its number."""
@@ -257,7 +258,11 @@ def _selected(plan: Plan, options: Trace) -> list[tuple[str, int]]:
     if key is not None:
         return ledger.find(plan, key, source)
     if source is None and len(plan.names) > 1:
-        raise ConfigError("--document requires --source", fix=f"Give one of: {', '.join(plan.names)}.")
+        shown = ", ".join(plan.names[:_NAMED]) + (", ..." if len(plan.names) > _NAMED else "")
+        raise ConfigError(
+            "--document requires --source",
+            fix=f"Give one of: {shown}. A raw document is traced by its id or line with --source-document.",
+        )
     return [(source or plan.names[0], document or 0)]
 
 

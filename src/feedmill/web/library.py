@@ -14,6 +14,7 @@ from feedmill.documents.kinds import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.yamls import read_config
+from feedmill.mixture.swarm import is_swarm
 from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
 from feedmill.pipelines.pipeline import Pipeline, read_pipeline
 from feedmill.planning.plan import Plan
@@ -213,6 +214,10 @@ def _open(path: str, split: str | None, trust: bool) -> Dataset:
     except NotFound as error:
         if split is not None or error.kind not in ("unknown-format", "not-found"):
             raise
+        if is_swarm(path):
+            raise ConfigError(
+                "this is a swarm of mixtures", file=path, fix="Show its recipes, such as run-001.yaml in this folder."
+            ) from None
         try:
             return open_documents(path)
         except NotFound:

@@ -58,6 +58,7 @@ def environment() -> Environment:
         "percent": _percent,
         "quiet": _quiet,
         "one": _one,
+        "brief": brief,
     }
     made.globals |= {"version": __version__, "column_names": column_names, "measure": _measure}
     made.globals["static"] = lambda name: f"/static/{name}?v={static_version()}"
@@ -94,6 +95,18 @@ def _quiet(value: Any) -> str:
 def _measure(name: str, value: Any) -> str:
     """Return a number of an index column with its unit."""
     return "" if value is None else human_size(value) if name == "bytes" else _quiet(value)
+
+
+_COLUMN = re.compile(r"(?<=[\[,])[^\[\],=]+=")
+
+
+def brief(name: str) -> str:
+    """Return the name of a cell without its columns, for narrow places; other names as they are.
+
+    >>> brief("web[topic=code,metadata.score=..0.3]"), brief("books")
+    ('web[code,..0.3]', 'books')
+    """
+    return _COLUMN.sub("", name) if name.endswith("]") else name
 
 
 def _one(items: Any) -> Any:

@@ -197,7 +197,7 @@ def test_a_misspelled_list_of_streams(wrong: str, right: str, tmp_path: Path) ->
 
 
 def test_a_fraction_of_gopher_above_one_is_that_of_the_reference() -> None:
-    """Dolma divides the characters of lines, with blanks, by those of words: see docs/tagging.md."""
+    """Dolma divides the characters of lines, with blanks, by those of words: see docs/internals/tagging.md."""
     spans = registry.create("gopher_v2").tag(Batch([RowWithMetadata("", "a b c\na b c", metadata={})]))
     row = dict(zip([spans.kinds[kind] for kind in spans.kind.tolist()], spans.score.tolist(), strict=True))
     assert row["fraction_of_characters_in_duplicate_lines"] == 10 / 6

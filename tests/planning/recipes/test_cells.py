@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
 from fractions import Fraction
 from functools import partial
@@ -219,13 +220,22 @@ def test_cells_among_other_sources(tmp_path: Path) -> None:
 
 
 def test_weights_from_files(tmp_path: Path) -> None:
-    base, _ = tokens_in_cells(tmp_path, 500, 3)
+    base, codes = tokens_in_cells(tmp_path, 500, 3)
     labels = labels_of(3)
     (tmp_path / "w.csv").write_text("topic,quality,weight\n" + "".join(f"t0,{n},{n + 1}\n" for n in range(3)))
     (tmp_path / "c.csv").write_text("cell,weight\n" + "".join(f'"{label}",{n}\n' for n, label in enumerate(labels)))
     blend = {"cells": {"of": "tok", "by": list(BY)}, "weights": "w.csv"}
     plan = of_cells({"blend": blend, "samples": 600}, tmp_path, base)
     assert plan.drawn(600) == [100, 200, 300]
+    awkward = ["a\nb", "\u2028", "x\x0by", 'q"', "c/d", ""]
+    put_in_cells(tmp_path, base, np.arange(500) % 6, [[0, value] for value in awkward])
+    with (tmp_path / "awkward.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["quality", "topic", "weight"])
+        rows.writerows([0, value, weight] for weight, value in enumerate(awkward))
+    blend["weights"] = "awkward.csv"
+    assert of_cells({"blend": blend, "samples": 150}, tmp_path, base).drawn(150) == [0, 10, 20, 30, 40, 50]
+    put_in_cells(tmp_path, base, codes, values_of(3))
     stages = [{"weights": "w.csv", "samples": 60}, {"weights": "c.csv", "samples": 30}]
     plan = of_cells({"stages": stages}, tmp_path, base)
     assert plan.drawn(90) == [10, 20 + 10, 30 + 20]
@@ -244,12 +254,14 @@ def test_weights_by_columns_that_are_named_as_keys_of_files(tmp_path: Path, by: 
 BAD = [
     ("{weights: {'quality=0,topic=t0': 1, 'quality=1,topic=t0': 1}}", "1 cell has no weight: 'quality=2,topic=t0'"),
     ("{weights: {a: 1, b: 2}}", "2 weights are of cells that are not there: 'a', 'b'"),
+    ("{weights: {t0: 1}}", r"The cells are: quality=0,topic=t0, quality=1,topic=t0, quality=2,topic=t0\."),
     ("{weights: {'quality=0,topic=t0': -1}}", "the weight '-1' is negative"),
     ("{weights: {}}", "at least 1 item"),
     ("{weights: missing.csv}", "missing.csv"),
     ("{weights: bad.csv}", "bad.csv:1: the columns are a, weight, expected quality, topic, weight; or cell, weight"),
     ("{weights: twice.csv}", "twice.csv:3: 'quality=0,topic=t0' has a second weight"),
     ("{weights: number.csv}", "number.csv:2: .*'x' is not a"),
+    ("{weights: long.csv}", "long.csv:1: this is not valid CSV: field larger than"),
     ("{weights: short.csv}", "short.csv:2: the row has 2 cells, expected 3"),
     ("{wieghts: w.csv}", "unknown key 'wieghts'"),
     ("{max_repeats: 1}, samples: 9000", "max_repeats"),
@@ -264,6 +276,7 @@ def test_bad_blends_are_refused_with_their_line(tmp_path: Path, rest: str, messa
         "twice": "quality,topic,weight\n0,t0,1\n0,t0,2\n",
         "number": "quality,topic,weight\n0,t0,x\n",
         "short": "quality,topic,weight\n0,1\n",
+        "long": f"quality,topic,weight\n0,{'x' * (1 << 20)}x,1\n",
     }.items():
         (tmp_path / f"{name}.csv").write_text(text)
     text = f"seed: 1\nblend: {{cells: {{of: tok, by: [quality, topic]}}, {rest[1:]}"
@@ -282,6 +295,7 @@ def test_bad_blends_are_refused_with_their_line(tmp_path: Path, rest: str, messa
         ("blend: {cells: {of: tok, by: [a, a]}}", "the column 'a' is named twice"),
         ("blend: {cells: {of: tok, by: [{column: a}]}}", "exactly one of 'edges' or 'quantiles'"),
         ("blend: {cells: {of: tok, by: [{column: a, edges: [2, 1]}]}}", "do not ascend"),
+        ("blend: {cells: {of: tok, by: [{column: a, edges: [.nan]}]}}", "are not finite"),
         ("blend: {cells: {of: {recipe: a.yaml}, by: [a]}}", "give its 'path'"),
         ("blend: {cells: {of: {path: tok, epochs: 1}, by: [a]}}", "'epochs' is for the cells"),
         ("{blend: {cells: {of: tok, by: [a]}}, epochs: 1}", "a blend has no 'epochs'"),

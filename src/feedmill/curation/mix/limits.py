@@ -142,7 +142,7 @@ def resolved(rules: Iterable[str], known: Iterable[str], stream: str) -> tuple[s
             raise ConfigError(
                 f"stream {stream}: {text!r} could mean {' or '.join(fits[:4])}",
                 kind="bad-config",
-                fix="Write the whole name.",
+                fix="Write the whole name in 'keep'; for a preset, list one set in 'attributes' of a configuration.",
             )
         name = fits[0] if fits else limit.key  # an unknown name is reported when all names are checked
         number = text.rpartition(limit.test)[2].strip()

@@ -88,7 +88,11 @@ class StaticModel:
             raise bad_model(f"the head lacks {error}", head) from None
         if self.activation not in ("softmax", "sigmoid", "identity") or not self.layers:
             what = f"{len(self.layers)} layers and the activation {self.activation!r}"
-            raise bad_model(f"a head with {what} is unknown", model.path)
+            raise bad_model(
+                f"a head with {what} is unknown",
+                model.path,
+                "config.json needs the 'head_config' that model2vec writes: n_layers, activation and classes.",
+            )
         self.labels = labels_of(config.get("classes"), len(self.layers[-1][1]), model.path)
 
     def scores(self, texts: Sequence[str]) -> Floats:

@@ -254,7 +254,7 @@ def _read(jobs: Sequence[SidecarJob], options: Cells) -> None:
     units, sizes, held = [], [], set()
     for job in jobs:
         for unit, size in job.units(options.overwrite):
-            name = (str(unit), *unit.wanted)
+            name = (unit.columns, unit.of, *unit.wanted)
             if name not in held:
                 held.add(name)
                 units.append(unit)

@@ -359,14 +359,18 @@ def apportion(shares: Sequence[Fraction], period: int) -> list[int]:
     over = max(0, sum(counts) - period)
     if not short and not over:
         return counts
-    error = [share * period - count for share, count in zip(shares, counts, strict=True)]
+    unit = lcm(*(share.denominator for share in shares))  # integers are sorted much faster than fractions
+    error = [
+        share.numerator * (unit // share.denominator) * period - count * unit
+        for share, count in zip(shares, counts, strict=True)
+    ]
     for i in sorted(range(len(counts)), key=error.__getitem__, reverse=True)[:short]:
         counts[i] += 1
-        error[i] -= 1
+        error[i] -= unit
     for _ in range(over):  # the guaranteed single draws exceed the remainders
         i = min((i for i in range(len(counts)) if counts[i] > 1), key=error.__getitem__)
         counts[i] -= 1
-        error[i] += 1
+        error[i] += unit
     return counts
 
 

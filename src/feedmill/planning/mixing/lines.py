@@ -157,12 +157,15 @@ def _paths(branch: Branch, above: tuple[tuple[int, int, int], ...]) -> Iterator[
     Draw ``j`` of a side is where its line, ``(m * part + h) // whole``, first exceeds ``j``: that is before
     ``m = ceil(((j + 1) * whole - h) / part)``, and ``h`` is ``whole // 2`` on the left, the rest on the right.
     """
-    if branch.sides is None:
-        yield branch.source, above
-        return
-    half = branch.weight // 2
-    for side, start in zip(branch.sides, (branch.weight - 1 - half, half), strict=True):
-        yield from _paths(side, ((side.weight, branch.weight, start), *above))
+    stack = [(branch, above)]
+    while stack:
+        branch, above = stack.pop()
+        if branch.sides is None:
+            yield branch.source, above
+            continue
+        half = branch.weight // 2
+        for side, start in zip(branch.sides, (branch.weight - 1 - half, half), strict=True):
+            stack.append((side, ((side.weight, branch.weight, start), *above)))
 
 
 def worst(root: Branch) -> Fraction:
@@ -172,8 +175,7 @@ def worst(root: Branch) -> Fraction:
     near = max(about) - _ROUNDING
     return max(
         sum((Fraction(path[0], part) for part in path), Fraction(0)) / 2
-        for path, each in zip(paths, about, strict=True)
-        if each >= near
+        for path in {tuple(path) for path, each in zip(paths, about, strict=True) if each >= near}
     )
 
 

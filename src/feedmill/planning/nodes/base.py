@@ -313,6 +313,21 @@ class Wrapper(Node):
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         """Return positions and epochs of this node for those of the child; -1 if the child's position is not used."""
 
+    @property
+    def constants(self) -> tuple[int, ...] | None:
+        """The integers that determine `inward`, for `inward_each`; None if it is not defined."""
+        return None
+
+    @classmethod
+    def inward_each(cls, constants: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        """Return `inward` of positions int64[n] of several nodes of this class.
+
+        Args:
+            constants: int64[k, n], `constants` of the node of each position; 64 bits of a key as a signed number.
+            positions, epochs: int64[n] each.
+        """
+        raise NotImplementedError
+
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
         return self.child.follow(*self.inward(positions, epochs))
 
@@ -324,6 +339,43 @@ class Wrapper(Node):
 
     def draws(self, total: int) -> Sequence[int]:
         return (total,)
+
+
+class _Alike:
+    """Children of a junction that differ in constants only: one pass follows the positions of all of them.
+
+    Args:
+        layers: the wrappers of each child from the outermost on, of the same classes for all children.
+        leaves: the leaf of each child.
+    """
+
+    def __init__(self, layers: Sequence[Sequence[Wrapper]], leaves: Sequence[Leaf]) -> None:
+        self._sources = np.array([leaf.number for leaf in leaves], np.int32)
+        self._layers = [
+            (type(layer[0]), np.array([_signed(node.constants or ()) for node in layer], np.int64).T.copy())
+            for layer in zip(*layers, strict=True)
+        ]
+
+    def follow(
+        self, which: npt.NDArray[Any], positions: IntArray, epochs: IntArray
+    ) -> tuple[npt.NDArray[np.int32], IntArray, IntArray]:
+        """Return `Node.follow` for positions of children given by their number here."""
+        for kind, constants in self._layers:
+            positions, epochs = kind.inward_each(constants[:, which], positions, epochs)
+        return self._sources[which], positions, epochs
+
+
+def _signed(constants: Sequence[int]) -> list[int]:
+    return [number - (1 << 64) if number > LONGEST else number for number in constants]
+
+
+def _layers(node: Node) -> tuple[list[Wrapper], Node]:
+    """Return the wrappers around a node that can be followed together with others, and the first node without."""
+    found = []
+    while isinstance(node, Wrapper) and node.constants is not None:
+        found.append(node)
+        node = node.child
+    return found, node
 
 
 class Junction(Node):
@@ -342,6 +394,7 @@ class Junction(Node):
         for number, child in enumerate(self.children):
             home[list(child.leaves)] = number
         self._home = home
+        self._together: tuple[list[_Alike], IntArray, IntArray] | None = None
 
     def paths(self, *, root: bool, repeated: bool) -> Sequence[Sequence[str]]:  # noqa: ARG002
         whole = self.identity()
@@ -378,9 +431,38 @@ class Junction(Node):
         source = np.empty(len(positions), np.int32)
         index = np.empty(len(positions), np.int64)
         epoch = np.empty(len(positions), np.int64)
-        for number, rows in _groups(choice, len(self.children)):
+        alone: Any = slice(None)
+        if len(positions) > _FEW < len(self.children):
+            kinds, kind, place = self._alike()
+            kind_of = kind[choice]
+            for number, alike in enumerate(kinds):
+                rows = np.flatnonzero(kind_of == number)
+                if len(rows):
+                    found = alike.follow(place[choice[rows]], inner[rows], _each(inner_epochs, rows))
+                    source[rows], index[rows], epoch[rows] = found
+            alone = np.flatnonzero(kind_of < 0) if kinds else alone
+        for number, rows in _groups(choice[alone], len(self.children)):
+            rows = rows if isinstance(alone, slice) else alone[rows]
             source[rows], index[rows], epoch[rows] = self.children[number].follow(inner[rows], at(inner_epochs, rows))
         return source, index, epoch
+
+    def _alike(self) -> tuple[list[_Alike], IntArray, IntArray]:
+        """Return kinds of many similar children, the kind of each child or -1, and its place in the kind."""
+        if self._together is None:
+            shapes: dict[tuple[type, ...], list[int]] = {}
+            for number, child in enumerate(self.children):
+                layers, last = _layers(child)
+                if type(last) is Leaf:
+                    shapes.setdefault(tuple(map(type, layers)), []).append(number)
+            many = [numbers for numbers in shapes.values() if len(numbers) > _FEW]
+            kind, place = np.full((2, len(self.children)), -1, np.int64)
+            kinds: list[_Alike] = []
+            for numbers in many:
+                kind[numbers], place[numbers] = len(kinds), np.arange(len(numbers))
+                below = [_layers(self.children[number]) for number in numbers]
+                kinds.append(_Alike([layers for layers, _ in below], [leaf for _, leaf in below]))  # type: ignore[misc]
+            self._together = kinds, kind, place
+        return self._together
 
     def positions(self, located: Located) -> tuple[IntArray, IntArray]:
         choice = self._home[located.source]
@@ -409,6 +491,11 @@ def at(epochs: Epochs, rows: npt.NDArray[np.intp]) -> Epochs:
     return epochs if isinstance(epochs, int) else epochs[rows]
 
 
+def _each(epochs: Epochs, rows: npt.NDArray[np.intp]) -> IntArray:
+    """Return the epoch of each selected position."""
+    return np.full(len(rows), epochs, np.int64) if isinstance(epochs, int) else epochs[rows]
+
+
 def split(values: IntArray, size: int) -> tuple[Epochs, IntArray]:
     """Return quotient and remainder by `size`; the quotient is one number if it is the same for all values.
 
@@ -422,6 +509,13 @@ def split(values: IntArray, size: int) -> tuple[Epochs, IntArray]:
         return first, values if first == 0 else (unsigned - np.uint64(first * size)).view(np.int64)
     quotient = unsigned // np.uint64(size)
     return quotient.view(np.int64), (unsigned - quotient * np.uint64(size)).view(np.int64)
+
+
+def split_each(values: IntArray, sizes: IntArray) -> tuple[IntArray, IntArray]:
+    """Return quotients and remainders as `split` does, with a size for each value, as arrays int64[n]."""
+    unsigned, divisors = values.view(np.uint64), sizes.view(np.uint64)
+    quotient = unsigned // divisors
+    return quotient.view(np.int64), (unsigned - quotient * divisors).view(np.int64)
 
 
 def _groups(choice: npt.NDArray[Any], children: int) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:

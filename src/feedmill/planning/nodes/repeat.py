@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from feedmill.errors import ConfigError
-from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper, split
+from feedmill.planning.nodes.base import LONGEST, Epochs, IntArray, Node, Wrapper, split, split_each
 
 
 class Repeat(Wrapper):
@@ -67,6 +67,16 @@ class Repeat(Wrapper):
             return stream, 0
         epoch, inner = split(stream, self._inner)
         return inner, epoch
+
+    @property
+    def constants(self) -> tuple[int, ...] | None:
+        return None if self._inner is None else (self.length or 0, self._inner)
+
+    @classmethod
+    def inward_each(cls, constants: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        length, inner = constants
+        epoch, rest = split_each(positions + epochs * length, inner)
+        return rest, epoch
 
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         stream = positions if self._inner is None else epochs * self._inner + positions

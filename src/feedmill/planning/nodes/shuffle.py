@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.planning.nodes.base import Epochs, IntArray, Leaf, Node, Wrapper, split
+from feedmill.planning.nodes.base import Epochs, IntArray, Leaf, Node, Wrapper, split, split_each
 from feedmill.planning.nodes.concat import Concat
 from feedmill.planning.nodes.subsample import Subsample
 from feedmill.planning.nodes.subset import Subset
@@ -50,6 +50,15 @@ class Shuffle(Wrapper):
 
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return permute(positions, self.length, branch(self.key, epochs)), epochs
+
+    @property
+    def constants(self) -> tuple[int, ...] | None:
+        return self.length, self.key
+
+    @classmethod
+    def inward_each(cls, constants: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        length, key = constants
+        return permute(positions, length, branch(key.view(np.uint64), epochs)), epochs
 
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         return unpermute(positions, self.length, branch(self.key, _as_number(epochs))), epochs
@@ -110,6 +119,21 @@ class BlockShuffle(Shuffle):
         if isinstance(slot, int):
             slot = np.full(len(row), slot, np.int64)
         return permute(slot, self._blocks, keys) * self._block + offset, epochs
+
+    @property
+    def constants(self) -> tuple[int, ...] | None:
+        return self.length, self._span, self._block, self._blocks, self._tail, self._block_key, self._window_key
+
+    @classmethod
+    def inward_each(cls, constants: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        length, span, block, blocks, tail = constants[:5]
+        block_keys, window_keys = (branch(key.view(np.uint64), epochs) for key in constants[5:])
+        window, offset = split_each(positions, span)
+        before = window * span
+        row = permute(offset, np.minimum(length - before, span), branch(window_keys, window)) + before
+        behind = row >= unpermute(blocks - 1, blocks, block_keys) * block + tail
+        slot, offset = split_each(row + np.where(behind, block - tail, 0), block)
+        return permute(slot, blocks, block_keys) * block + offset, epochs
 
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         number = _as_number(epochs)
@@ -230,6 +254,10 @@ class ShardShuffle(Shuffle):
 
     def arguments(self) -> dict[str, Any]:
         return {**super().arguments(), "sizes": self.sizes.tolist()}
+
+    @property
+    def constants(self) -> None:
+        return None
 
     def over(self, children: Sequence[Node], sources: Sequence[Dataset | None]) -> Node:
         (child,) = children

@@ -35,16 +35,16 @@ class Subsample(Wrapper):
 
     def __init__(self, child: Node, key: int, size: int) -> None:
         super().__init__(child)
-        self.whole = child.finite("a subsample")
+        self.available = child.finite("a subsample")
         if len(child.leaves) != 1:
             raise ConfigError(
                 "a subsample needs a single source", kind="bad-recipe", fix="Draw one from each source separately."
             )
-        if not 1 <= size <= self.whole:
+        if not 1 <= size <= self.available:
             raise ConfigError(
-                f"a subsample of {size:,} from {self.whole:,} samples is impossible",
+                f"a subsample of {size:,} from {self.available:,} samples is impossible",
                 kind="bad-recipe",
-                fix=f"Draw at least 1 and at most {self.whole}.",
+                fix=f"Draw at least 1 and at most {self.available}.",
             )
         self.key, self.size, self.length = key, size, size
 
@@ -54,7 +54,7 @@ class Subsample(Wrapper):
     @cached_property
     def numbers(self) -> IntArray:
         """The positions of the child, int64[size], ascending."""
-        chosen = permute(np.arange(self.size, dtype=np.int64), self.whole, self.key)
+        chosen = permute(np.arange(self.size, dtype=np.int64), self.available, self.key)
         chosen.sort()
         return chosen
 
@@ -66,7 +66,7 @@ class Subsample(Wrapper):
         return np.where(self.numbers[place] == positions, place, NOWHERE), epochs
 
     def reach(self, total: int) -> Sequence[int]:
-        return (-(-total // self.length) * self.whole,)
+        return (-(-total // self.length) * self.available,)
 
     def describe(self) -> str:
         return f"{self.size:,} drawn for the proxy"

@@ -42,6 +42,14 @@ class Subset(Wrapper):
     def inward(self, positions: IntArray, epochs: Epochs) -> tuple[IntArray, Epochs]:
         return positions + self.start, epochs
 
+    @property
+    def constants(self) -> tuple[int, ...]:
+        return (self.start,)
+
+    @classmethod
+    def inward_each(cls, constants: IntArray, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
+        return positions + constants[0], epochs
+
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         own = positions - self.start
         return np.where((own >= 0) & (own < self.length), own, NOWHERE), epochs

@@ -7,13 +7,15 @@ columns ``cell`` (or ``source``, for stages of other blends) and ``weight``. Oth
 
 from __future__ import annotations
 
+import csv
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, EmptyResult, suggestion
-from feedmill.formats.cells import CellTable, Rule, cells_of
+from feedmill.formats.cells import CellTable, Rule, cells_of, in_names
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight
@@ -192,7 +194,7 @@ def by_label(
             _listed(unknown, "weight is of a cell that is not there", "weights are of cells that are not there"),
             file=where,
             kind="no-such-source",
-            fix=suggestion(unknown[0], labels, f"The cells are: {', '.join(labels[:_NAMED])}, ..."),
+            fix=suggestion(unknown[0], labels, f"The cells are: {_shown(labels)}."),
         )
     if bare:
         raise ConfigError(
@@ -213,8 +215,11 @@ def by_label(
 
 
 def _listed(names: Sequence[str], one: str, many: str) -> str:
-    shown = ", ".join(map(repr, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
-    return f"{len(names):,} {one if len(names) == 1 else many}: {shown}"
+    return f"{len(names):,} {one if len(names) == 1 else many}: {_shown(list(map(repr, names)))}"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def staged(
@@ -268,7 +273,11 @@ def weights_of(given: Mapping[str, Any] | str, base: str, columns: Sequence[str]
         text = open_store(folder).read(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _bad(url, 1, f"the file is not UTF-8 ({error})") from None
-    rows = [row for row in enumerate(csv_rows(text.splitlines(keepends=True), _LONGEST), 1) if any(row[1])]
+    try:
+        # Not `splitlines`, which also ends lines at characters that are parts of values.
+        rows = [row for row in enumerate(csv_rows(StringIO(text, newline=""), _LONGEST), 1) if any(row[1])]
+    except csv.Error as error:
+        raise _bad(url, 1, f"this is not valid CSV: {error}") from None
     if not rows:
         raise _bad(url, 1, "the file is empty")
     head = [cell.strip() for cell in rows[0][1]]
@@ -282,9 +291,8 @@ def weights_of(given: Mapping[str, Any] | str, base: str, columns: Sequence[str]
     for line, row in rows[1:]:
         if len(row) != len(head):
             raise _bad(url, line, f"the row has {len(row)} cells, expected {len(head)}")
-        values = dict(zip(head, (cell.strip() for cell in row), strict=True))
-        label = values[keys[0]] if keys else ",".join(f"{column}={values[column]}" for column in columns)
-        label = label if keys else label.replace("/", "_")
+        values = dict(zip(head, (cell.strip(" \t") for cell in row), strict=True))
+        label = values[keys[0]] if keys else in_names(",".join(f"{column}={values[column]}" for column in columns))
         if label in found:
             raise _bad(url, line, f"{label!r} has a second weight")
         try:

@@ -246,10 +246,12 @@ def _check_own_length(recipe: Parsed, compiler: _Compiler, proxy: Proxy, own: Fr
     assert root.length is not None
     whole = expected(root, root.length, means["tokens"], proxy.unit)
     if not is_about(whole, proxy.of):
+        share = proxy.amount / proxy.of
         raise ConfigError(
             f"the recipe ends after about {round(whole):,} {proxy.unit}, and the proxy is of a run of {proxy.of:,}",
             kind="bad-recipe",
-            fix="Remove 'of', which is by default where the recipe ends, or correct one of them.",
+            fix=f"Remove 'of', which is by default where the recipe ends: {share:.3g} of it is a proxy of"
+            f" {round(whole * share):,} {proxy.unit}. Or correct one of them.",
         )
 
 
@@ -478,7 +480,7 @@ class Walk:
                 with recipe_line(self.file, (*place, "cells", "of", "subset")):
                     whole = self.subset(whole, member, own, within(of.ranges, len(cell)), self.compiler.sources[-1])
             documents.append(whole.length)
-            node = self.drawn(whole, prefix + own, member)
+            node = self.drawn(whole, prefix + own)
             order = member.shuffle or as_described(shuffle, dataset)
             if member.curriculum is not None:
                 with recipe_line(self.file, (*place, "curriculum")):
@@ -701,28 +703,16 @@ class Walk:
             said = next((layer for layer in layers if "statistics" in layer.model_fields_set), layers[0])
             self.compiler.normalizing[leaf.number] = said.statistics
         if not member.ranges:
-            return self.drawn(leaf, name, member)
+            return self.drawn(leaf, name)
         dataset = self.compiler.sources[leaf.number]
         with recipe_line(self.file, (*place, "subset")):
             cut = self.subset(leaf, member, name, bounds_of(self.file, member, dataset), dataset)
-        return self.drawn(cut, name, member)
+        return self.drawn(cut, name)
 
-    def drawn(self, node: Leaf | Subset, name: str, member: Member) -> Node:
-        """Return the samples of a source that are drawn from: all of them, or for a proxy its share.
-
-        Raises:
-            ConfigError: the member has groups, and a share of its samples would not be whole groups.
-        """
+    def drawn(self, node: Leaf | Subset, name: str) -> Node:
+        """Return the samples of a source that are drawn from: all of them, or for a proxy its share."""
         size = drawn_of(node.length, self.compiler.factor)
-        if size == node.length:
-            return node
-        if member.groups is not None:
-            raise ConfigError(
-                f"a proxy draws samples of {name!r}, which would divide its 'groups'",
-                kind="bad-recipe",
-                fix="Remove 'groups' for the proxy, or 'proxy'.",
-            )
-        return Subsample(node, derive(self.seed, "proxy", name), size)
+        return node if size == node.length else Subsample(node, derive(self.seed, "proxy", name), size)
 
     def subset(
         self, leaf: Leaf | Subset, member: Member, name: str, bounds: tuple[int, int], dataset: Dataset
@@ -893,7 +883,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
                 shuffle = member.shuffle or as_described(model.shuffle, selected)
-                node = shuffle_as(walk.drawn(leaf, own, member), shuffle, walk.seed, own, walk.compiler.sources)
+                node = shuffle_as(walk.drawn(leaf, own), shuffle, walk.seed, own, walk.compiler.sources)
                 if node.length is not None or member.epochs or member.max_repeats:
                     node = walk.repeat(node, member, here, own, member.epochs)
                 found[value] = share, node
@@ -1012,7 +1002,7 @@ def check_names(stages: Sequence[StageModel], names: Sequence[str], where: Calla
         raise ConfigError(
             f"no stage has a weight for {', '.join(map(repr, silent))}",
             kind="bad-recipe",
-            fix="Give it a weight (0 pauses it), or remove it from the blend.",
+            fix="Give it a weight in a stage; 0 leaves it out.",
         )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from sys import float_info
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -557,6 +558,8 @@ class CellColumn(Strict):
     def _fits_together(self) -> CellColumn:
         if self.missing is None or (self.edges is not None and self.quantiles is not None):
             one_of(self, "edges", "quantiles")
+        if self.edges is not None and not all(abs(edge) <= float_info.max for edge in self.edges):
+            raise ValueError(f"the edges {self.edges} are not finite")
         if self.edges is not None and any(not a < b for a, b in pairwise(self.edges)):
             raise ValueError(f"the edges {self.edges} do not ascend")
         return self
