@@ -403,7 +403,7 @@ def test_unknown_tokens_and_orders_of_other_tools_are_refused() -> None:
         )
     with pytest.raises(ConfigError, match=r"the proxy lacks 'of'.* ends after a number of rows"):
         planned("source: docs\npack: {seq_len: 64, rows: 10}", "1k", {"docs": Tokenized("docs", [9] * 50)})
-    with pytest.raises(ConfigError, match="which would divide its 'groups'"):
+    with pytest.raises(ConfigError, match="'groups' and 'proxy' cannot be combined"):
         planned("blend: [{path: docs, groups: n}]", {"samples": 10, "of": 100})
     with pytest.raises(ConfigError, match="a plan has no proxy"):
         overview(planned(BLEND), proxy="1M/2M")

@@ -280,7 +280,7 @@ def _within_tried(limits: Limits, mixtures: Floats) -> tuple[Limits, list[str]]:
     high = np.where(rare, highest, limits.high)
     if not rare.any() or np.minimum(np.minimum(high, limits.caps), 1).sum() < 1:
         return limits, []
-    return replace(limits, high=high), [limits.names[number] for number in np.flatnonzero(rare)]
+    return replace(limits, high=high), [limits.names[number] for number in np.flatnonzero(rare).tolist()]
 
 
 def _sources(base: BaseRecipe, limits: Limits, proposal: Floats, mixtures: Floats) -> list[dict[str, Any]]:
