@@ -26,6 +26,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow  # the tutorial goes the same way in the default run
 def test_the_whole_way_in_small(program: ModuleType, tmp_path: Path) -> None:
     """12 runs, whose losses by source are fitted; the proposal keeps the limits, and both large runs have curves."""
     curves = program.experiment(
