@@ -154,6 +154,7 @@ KINDS_OF_VALUES = {
     "--id": "import names a column, the others a field of a document or 'auto'",
     "--keep": "dedupe --near chooses which copy stays, filter names a file of rules",
     "--key": "dedupe names the path of a field, trace the key of a sample",
+    "--model": "mixture fit names a kind of regression, documents embed the files of a model",
     "--name": "serve names hosts, the others the attributes that they write",
     "--order": "merge has no order of Modalities",
     "--output": "files, folders, and beginnings of names; tag takes one for each input",

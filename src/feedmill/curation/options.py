@@ -340,7 +340,9 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
 
     documents: Documents
     _: KW_ONLY
-    name: Annotated[str, Opt("NAME", "Name of the attribute set.")] = "dup_near"
+    name: Annotated[str, Opt("NAME", "Name of the attribute set; default: dup_near, of embeddings dup_meaning.")] = (
+        UNSET
+    )
     threshold: Annotated[
         float | Sequence[float],
         Opt(
@@ -377,6 +379,8 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
     documents_folder: DocumentsFolder = "documents"
 
     def __post_init__(self) -> None:
+        if self.name is UNSET:  # one of its own: what both ways mark stays apart
+            vars(self)["name"] = "dup_meaning" if self.by == EMBEDDINGS else "dup_near"
         _check_name(self.name)
         if self.threshold is UNSET:
             vars(self)["threshold"] = 0.95 if self.by == EMBEDDINGS else 0.8
@@ -489,9 +493,9 @@ class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods a
     ] = UNSET  # type: ignore[assignment]  # this and others have the values of both
     _: KW_ONLY
     near: Annotated[bool, Flag("Mark near-duplicates: MinHash, exact Jaccard similarity, clusters.")] = False
-    name: Annotated[str | None, Opt("NAME", "Name of the attribute set; default: dup_ and the unit, or dup_near.")] = (
-        None  # type: ignore[assignment]
-    )
+    name: Annotated[
+        str | None, Opt("NAME", "Name of the attribute set; default: dup_ and the unit, dup_near or dup_meaning.")
+    ] = None  # type: ignore[assignment]
     ngram: Annotated[
         int, Opt("N", "Words per n-gram; default: 13. With --near: words or characters per shingle; default: 5.", min=1)
     ] = UNSET

@@ -45,6 +45,9 @@ _MOST_VALUES, _MOST_FACETS, _AROUND = 8, 6, 16
 MOST_MARKS = 100_000
 _WORDS = re.compile(r"[A-Za-z][A-Za-z ]*")
 
+_OF_COPIES = ("dup", "near", "dup_near", "dup_meaning")
+"""Attributes that mark documents as copies, by their last word."""
+
 
 def samples(thing: OpenItem, state: State) -> dict[str, Any]:
     """Return a page of samples as plain data.
@@ -178,7 +181,9 @@ def _next(thing: OpenItem, dataset: Dataset, columns: Columns, state: State) -> 
         return next_step(text, href=f"/{thing.name}/skip.yaml", label="Download skip list")
     if isinstance(dataset, Documents):
         for name in columns.names:
-            copies = int((np.nan_to_num(columns[name]) > 0).sum()) if short(name) in ("dup", "near", "dup_near") else 0
+            if short(name) not in _OF_COPIES:
+                continue
+            copies = int((np.nan_to_num(columns[name]) > 0).sum())
             if copies:
                 share = f"{copies:,} of {len(dataset):,} documents, {copies / len(dataset):.1%},"
                 text = f"{share} are marked duplicates ({short(name)})."

@@ -104,7 +104,7 @@ def near(web: Path, **options: Any) -> Any:
     return dedupe([f"{web}/documents"], **given)
 
 
-def marks(web: Path, name: str = "dup_near") -> list[Any]:
+def marks(web: Path, name: str = "dup_meaning") -> list[Any]:
     return [row for path in sorted((web / "attributes" / name).iterdir()) for row in read_json(path)]
 
 
@@ -135,10 +135,10 @@ def test_marks_equal_brute_force_within_clusters(
     assert found == wanted and report.duplicates == len(wanted) > 20
     for k, row in enumerate(marks(web)):
         assert row["id"] == rows[k]["id"]
-        assert (row["attributes"]["dup_near"] == [[0, len(rows[k]["text"]), 1]]) == (k in wanted)
+        assert (row["attributes"]["dup_meaning"] == [[0, len(rows[k]["text"]), 1]]) == (k in wanted)
         if k in wanted:
             assert row["similarity"] == kmeans.exact(values[[k]], values[[wanted[k]]])[0] >= 0.9
-            assert row["attributes"]["dup_near_cluster"] == [[0, len(rows[k]["text"]), wanted[k]]]
+            assert row["attributes"]["dup_meaning_cluster"] == [[0, len(rows[k]["text"]), wanted[k]]]
     assert (report.documents, report.empty, report.clusters) == (180, 3, len(set(wanted.values())))
     assert sum(int(size) * times for size, times in report.sizes.items()) == len(wanted) + report.clusters
     assert report.largest[0]["documents"] == max(map(int, report.sizes))
@@ -146,12 +146,12 @@ def test_marks_equal_brute_force_within_clusters(
 
 def test_the_result_does_not_depend_on_workers_or_memory(web: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     near(web, clusters=4, workers=1)
-    once = contents(web / "attributes/dup_near")
+    once = contents(web / "attributes/dup_meaning")
     monkeypatch.setattr(meaning, "_step", lambda _: 7)
     monkeypatch.setattr(meaning, "_rows", lambda job, numbers: lambda places: job.rows(numbers[places]))
     near(web, clusters=4, workers=3, name="other")
     assert {
-        name: data.replace(b"other", b"dup_near") for name, data in contents(web / "attributes/other").items()
+        name: data.replace(b"other", b"dup_meaning") for name, data in contents(web / "attributes/other").items()
     } == once
     assert near(web, clusters=4).skipped
 
@@ -180,7 +180,7 @@ def test_a_killed_run_is_finished(web: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_thresholds_and_defaults(web: Path) -> None:
     first = near(web, threshold=[0.8, 0.99])
-    assert first.name == "dup_near_0_8" and first.others[0].duplicates < first.duplicates
+    assert first.name == "dup_meaning_0_8" and first.others[0].duplicates < first.duplicates
     assert near(web, threshold=0.8, name="a").duplicates == first.duplicates
     assert near(web, threshold=None, name="b").duplicates == near(web, threshold=0.95, name="c").duplicates
 
@@ -212,6 +212,6 @@ def test_vectors_in_a_folder_of_ones_own_and_equal_documents(tmp_path: Path) -> 
     write_documents(tmp_path / "documents/a.jsonl", [document(k, "the cat") for k in range(1200)])
     embed([f"{tmp_path}/documents"], model=MODEL, output=f"{tmp_path}/v", progress=False)
     report = near(tmp_path, embeddings=f"{tmp_path}/v", clusters=3)
-    assert (tmp_path / "attributes/dup_near/0.jsonl").read_text() == ""
+    assert (tmp_path / "attributes/dup_meaning/0.jsonl").read_text() == ""
     assert (report.duplicates, report.clusters, report.lowest) == (1199, 1, pytest.approx(1))
     assert json.loads(json.dumps(report.as_dict()))["sizes"] == {"1200": 1}
