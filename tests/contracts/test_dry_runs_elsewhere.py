@@ -31,6 +31,8 @@ IN_BUCKETS = {
     "repair": ["edit repair {b}/damaged"],
     "extract": ["documents extract {b}/crawl -o {b}/pages"],
     "tag": ["tag {b}/web/documents -t char_length_v1 --name lengths"],
+    "cells": ["mixture cells {b}/docs.jsonl --by id"],
+    "embed": ["documents embed {b}/web/documents --model static"],
     "dedupe": ["dedupe {b}/web/documents", "dedupe --near {b}/web/documents"],
     "decontaminate": ["documents decontaminate {b}/web/documents --against {b}/web/documents"],
     "filter": ["filter {b}/books.pbin {b}/short.pbin --max-length 100", "filter mix.yaml"],
@@ -134,4 +136,4 @@ def test_a_dry_run_changes_nothing_in_a_bucket(root: Path, s3_bucket: str, verb:
 
 
 def test_every_verb_is_tried_in_a_bucket() -> None:
-    assert set(IN_BUCKETS) == set(GOOD)
+    assert set(IN_BUCKETS) == set(GOOD) - {"propose", "fit"}  # recipes, whose paths depend on the folder

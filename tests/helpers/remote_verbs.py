@@ -21,7 +21,7 @@ from feedmill.storage import open_store
 from helpers.tokenizer_data import tokenizer_file
 from helpers.web_archives import archive, pages
 
-TAGGER = "char_length_v1"
+TAGGER, MODEL = "char_length_v1", data.GOLDEN / "models/static"
 
 
 class Verb(NamedTuple):
@@ -103,6 +103,7 @@ _DOCUMENTS = {
     "extract": Verb(f"documents extract {{src}}/crawl -o {{out}}/web -t {TAGGER} --workers 1"),
     "tag": Verb(f"tag {{out}}/documents -t {TAGGER} --name a --workers 1", ("documents",)),
     "tag elsewhere": Verb(f"tag {{src}}/documents -t {TAGGER} --name a --output {{out}}/attributes/a --workers 1"),
+    "embed": Verb(f"documents embed {{out}}/documents --model {MODEL} --workers 1", ("documents",)),
     "dedupe": Verb("dedupe {out}/documents", ("documents",)),
     "dedupe paragraphs": Verb("dedupe {out}/documents --by paragraphs --name p", ("documents",)),
     "dedupe substrings": Verb("dedupe {out}/documents --by substrings --length 20 --name s", ("documents",)),
