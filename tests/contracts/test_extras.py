@@ -138,6 +138,7 @@ with open(sys.argv[1], "w") as file:
 
 def data(root: Path) -> None:
     """Inputs of all cases, made with the extras that the tests have."""
+    shutil.copytree(GOLDEN / "models/static", root / "static")
     for folder, first, count in (("coco", 0, 6), ("plain", 0, 4), ("plain2", 0, 4), ("more", 6, 2)):
         write_tar(root / folder / "shard_0.tar", _captions(first, count))
     write_tar(root / "parts/shard_0.tar", [(f"{number:06d}.cls", b"1") for number in range(6)])

@@ -1,13 +1,12 @@
-"""Cells of a dataset as datasets of their own, without copies, and the datasets that plans read instead of them.
+"""Cells of a dataset as datasets of their own, without copies.
 
-A plan draws from cells as from sources. It reads from the dataset that they are cells of (`Bases`), so a batch of
-documents of hundreds of cells is one bulk read, as without cells.
+A plan draws from cells as from sources. It reads from the dataset that they are cells of (`feedmill.planning.bases`),
+so a batch of documents of hundreds of cells is one bulk read, as without cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,7 @@ class CellDataset(DatasetView):
     """
 
     format = "cell"
+    is_cell = True
 
     def __init__(self, dataset: Dataset, table: CellTable, cell: int) -> None:
         super().__init__(dataset)
@@ -192,57 +192,3 @@ def check_divisible(dataset: Dataset, asked: str) -> None:
         raise ConfigError(
             f"{dataset.url} has {problem[0]}: {asked!r} selects documents", kind="unsupported", fix=problem[1]
         )
-
-
-class Bases:
-    """The datasets that are read for the sources of a plan: for all cells of a dataset, this dataset.
-
-    Args:
-        sources: the datasets of a plan.
-
-    Attributes:
-        datasets: the datasets to read, each once; without cells, the sources.
-        home: int32[sources], the number of each source's dataset.
-    """
-
-    def __init__(self, sources: Sequence[Dataset]) -> None:
-        self.datasets: list[Dataset] = []
-        self.home = np.empty(len(sources), np.int32)
-        self._cells = np.full(len(sources), -1, np.int64)
-        self._tables: dict[int, CellTable] = {}
-        known: dict[tuple[int, int], int] = {}
-        for number, source in enumerate(sources):
-            if isinstance(source, CellDataset):
-                key = id(source.dataset), id(source.table)
-                if key in known:
-                    self.home[number], self._cells[number] = known[key], source.number
-                    continue
-                known[key] = len(self.datasets)
-                self._cells[number] = source.number
-                self._tables[len(self.datasets)] = source.table
-            self.home[number] = len(self.datasets)
-            self.datasets.append(source.dataset if isinstance(source, CellDataset) else source)
-
-    def __bool__(self) -> bool:
-        """Return whether there are cells."""
-        return bool(self._tables)
-
-    def read_from(self, located: Any) -> Any:
-        """Return located samples of the sources as located samples of `datasets`; `Located` both."""
-        if not self._tables:
-            return located
-        home, cells = self.home[located.source], self._cells[located.source]
-        if len(self.datasets) == 1:
-            return replace(located, source=home, index=self._tables[0].select(cells, located.index))
-        index = located.index.copy()
-        for number, table in self._tables.items():
-            rows = np.flatnonzero(home == number)
-            if len(rows):
-                index[rows] = table.select(cells[rows], index[rows])
-        return replace(located, source=home, index=index)
-
-    def used(self) -> Iterator[tuple[Dataset, CellTable | None, Int64s]]:
-        """Yield each dataset with the table of its cells and the numbers of those that are sources, int64[n]."""
-        for number, dataset in enumerate(self.datasets):
-            mine = self._cells[self.home == number]
-            yield dataset, self._tables.get(number), mine

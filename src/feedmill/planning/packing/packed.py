@@ -32,6 +32,7 @@ from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.rows import lay_out, lay_out_shifted, shift_spans
+from feedmill.planning.bases import Bases
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.skip import Gaps
@@ -46,7 +47,6 @@ from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
 from feedmill.planning.tree import render, tree_of
-from feedmill.samples.cells import Bases
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
