@@ -5,8 +5,8 @@
 The texts come from the Python installation: its modules, and the topics of its help. The held-out texts are as much
 prose as code, but the texts at hand are mostly code, and many of them are tables of codecs. Cells are made of the
 source and of how many English function words a document has. At the end, a run with the proposed weights is compared
-with one that has the natural shares. ``curves.csv`` has the held-out losses of both. It takes 145 seconds of
-processor time with one thread. Needs the extras ``tokenize``, ``torch`` and ``lab``.
+with one that has the natural shares. ``curves.csv`` has the held-out losses of both. It takes a minute
+or two. Needs the extras ``tokenize``, ``torch`` and ``lab``.
 """
 
 from __future__ import annotations
