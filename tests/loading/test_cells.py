@@ -72,12 +72,13 @@ def leg(
     return found, state_after
 
 
-def killed(folder: Path, times: int, seed: int) -> None:
+def killed(folder: Path, times: int, seed: int) -> int:
+    """Stop a run this many times, compare all rows, and return how many these were."""
     base, _ = tokens_in_cells(folder, 900, CELLS, seed=2)
     parts = (500, FIRST, None), (1200, SECOND, "cosine"), (None, SECOND, None)
     plan = planned(folder, base, *parts)
     expected = [row["input_ids"].tolist() for row in plan.read(range(ROWS))]
-    draw, kills = random.Random(seed), 0
+    draw, kills, rows = random.Random(seed), 0, 0
     while kills < times:
         state, at = None, 0
         while at < ROWS - 60 and kills < times:
@@ -86,16 +87,17 @@ def killed(folder: Path, times: int, seed: int) -> None:
             found, state = leg(planned(folder, base, *parts), layout, state, draw.randint(1, 4), {})
             assert sorted(found) == list(range(at, at + len(found)))
             assert all(tokens == expected[position] for position, tokens in found.items())
-            at, kills = at + len(found), kills + 1
+            at, kills, rows = at + len(found), kills + 1, rows + len(found)
+    return rows
 
 
 def test_every_layout_and_resume_gives_the_same_rows(tmp_path: Path) -> None:
-    killed(tmp_path, 5, 1)
+    assert killed(tmp_path, 5, 1) >= 5
 
 
 @pytest.mark.slow
 def test_fifty_kills(tmp_path: Path) -> None:
-    killed(tmp_path, 50, 2)
+    assert killed(tmp_path, 50, 2) >= 50
 
 
 def state_at(plan: Plan, position: int) -> Any:

@@ -670,13 +670,15 @@ def check_proxies(model: Mixture, seen: Counter[str]) -> None:
 
 @pytest.mark.parametrize("part", range(2))
 def test_plans_are_as_the_pages_say(part: int, tmp_path: Path) -> None:
-    many(range(10 * part, 10 * part + 10), tmp_path)
+    seen = many(range(10 * part, 10 * part + 10), tmp_path)
+    assert seen["plans"] >= 10 and seen["positions"] > 1000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_three_hundred_plans_are_as_the_pages_say(part: int, tmp_path: Path) -> None:
-    many(range(1000 + 30 * part, 1030 + 30 * part), tmp_path)
+    seen = many(range(1000 + 30 * part, 1030 + 30 * part), tmp_path)
+    assert seen["plans"] >= 30 and seen["positions"] > 3000
 
 
 def many(seeds: range, folder: Path) -> Counter[str]:

@@ -331,7 +331,7 @@ class _Npy:
 
     def close(self) -> None:
         self.out.seek(0)
-        assert self._head() == self.size  # padded to 128 bytes, whatever the shape
+        assert self._head() == self.size  # padded to 128 bytes for any shape
 
 
 class _Parquet:

@@ -115,7 +115,7 @@ def unpermute(images: npt.NDArray[np.int64], n: Sizes, key: Keys) -> npt.NDArray
 
 
 def _walk(values: npt.NDArray[np.int64], n: Sizes, key: Keys, *, back: bool) -> npt.NDArray[np.int64]:
-    """Apply the network, and again to whatever lands outside the range."""
+    """Apply the network, and again to numbers that land outside the range."""
     source = np.ascontiguousarray(values).view(_U64)
     # As unsigned numbers, negative ones are out of range; cycle walking would not terminate for them.
     if isinstance(n, int):

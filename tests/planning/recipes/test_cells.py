@@ -262,7 +262,7 @@ BAD = [
     ("{weights: twice.csv}", "twice.csv:3: 'quality=0,topic=t0' has a second weight"),
     ("{weights: number.csv}", "number.csv:2: .*'x' is not a"),
     ("{weights: long.csv}", "long.csv:1: this is not valid CSV: field larger than"),
-    ("{weights: short.csv}", "short.csv:2: the row has 2 cells, expected 3"),
+    ("{weights: short.csv}", "short.csv:2: the row has 2 values, expected 3"),
     ("{wieghts: w.csv}", "unknown key 'wieghts'"),
     ("{max_repeats: 1}, samples: 9000", "max_repeats"),
 ]

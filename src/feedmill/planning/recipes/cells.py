@@ -290,7 +290,11 @@ def weights_of(given: Mapping[str, Any] | str, base: str, columns: Sequence[str]
     found: dict[str, Any] = {}
     for line, row in rows[1:]:
         if len(row) != len(head):
-            raise _bad(url, line, f"the row has {len(row)} cells, expected {len(head)}")
+            raise _bad(
+                url,
+                line,
+                f"the row has {len(row)} values, expected {len(head)}: names with commas need quotation marks",
+            )
         values = dict(zip(head, (cell.strip(" \t") for cell in row), strict=True))
         label = values[keys[0]] if keys else in_names(",".join(f"{column}={values[column]}" for column in columns))
         if label in found:
