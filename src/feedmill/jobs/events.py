@@ -14,7 +14,7 @@ Each line has ``time`` (seconds since 1970), ``run``, ``stage`` (a name that is 
 - ``unit-retried``: ``unit``, ``why``; it waits again, or with ``beside`` runs twice.
 - ``unit-late``: ``unit``, ``seconds`` so far. ``unit-failed``: ``unit``, ``names``, ``why``.
 - ``unit-log``: ``unit``, ``names``, ``text`` of a warning.
-- ``stage-ends``: ``seconds``, ``why`` (null if all is well), and the counts.
+- ``stage-ends``: ``seconds``, ``why`` (null without an error), and the counts.
 """
 
 from __future__ import annotations
