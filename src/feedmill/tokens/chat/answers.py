@@ -191,16 +191,13 @@ class _Skeleton(NamedTuple):
             return None
         for (number, which), piece in zip(self.places, self.pieces[1:], strict=True):
             word = words[number][which]
-            if word.rstrip().endswith(stops):
+            if word.endswith(stops):
                 return None
-            ends = {
-                at + len(form)
-                for form in _trimmed(word)
-                if text.startswith(form, at) and text.startswith(piece, at + len(form))
-            }
-            if len(ends) != 1:
+            if not text.startswith(word, at):
                 return None
-            at = ends.pop()
+            at += len(word)
+            if not text.startswith(piece, at):
+                return None
             starts.append(at)
             at += len(piece)
         if at != len(text):
@@ -281,7 +278,7 @@ def _texts(message: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _shape(message: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Return what decides the skeleton of a message, and its words."""
+    """Return what decides the skeleton of a message, which includes the white space around words, and its words."""
     words: list[str] = []
     kinds: list[Any] = []
     replaced = set()
@@ -289,11 +286,11 @@ def _shape(message: dict[str, Any]) -> tuple[Any, list[str]]:
         replaced.add(name)
         kinds.append(name)
         for number, piece in enumerate(pieces):
-            if number % 2 or not piece.strip():
-                kinds.append(piece)
-            else:
-                kinds.append(None)
-                words.append(piece)
+            word = "" if number % 2 else piece.strip()
+            if word:
+                words.append(word)
+                piece = tuple(piece.split(word, 1)) if len(word) < len(piece) else None
+            kinds.append(piece)
     kinds += [
         (key, value if isinstance(value, str) else repr(value))
         for key, value in dict.items(message)
@@ -307,19 +304,11 @@ def _probed(message: dict[str, Any], number: int) -> dict[str, Any]:
     found, count = dict(dict.items(message)), 0  # not read as a template reads it
     for name, pieces in _texts(message):
         for at, piece in enumerate(pieces):
-            if at % 2 == 0 and piece.strip():
-                pieces[at] = f"feedmill{number}x{count}probe"
+            if at % 2 == 0 and (word := piece.strip()):
+                pieces[at] = piece.replace(word, f"feedmill{number}x{count}probe", 1)
                 count += 1
         found[name] = "".join(pieces)
     return found
-
-
-def _trimmed(word: str) -> set[str]:
-    """Return a text as templates write it: with or without the white space, or the line ends, around it."""
-    if word.strip() == word:
-        return {word}
-    left = {word, word.lstrip(), word.lstrip("\n")}
-    return {form for one in left for form in (one, one.rstrip(), one.rstrip("\n"))}
 
 
 def _worded(message: dict[str, Any]) -> bool:
