@@ -291,10 +291,11 @@ def _shape(message: dict[str, Any]) -> tuple[Any, list[str]]:
         kinds.append(name)
         for number, piece in enumerate(pieces):
             word = "" if number % 2 else piece.strip()
-            if word:
-                words.append(word)
-                piece = tuple(piece.split(word, 1)) if len(word) < len(piece) else None
-            kinds.append(piece)
+            if not word:
+                kinds.append(piece)
+                continue
+            words.append(word)
+            kinds.append(tuple(piece.split(word, 1)) if len(word) < len(piece) else None)
     kinds += [
         (key, value if isinstance(value, str) else repr(value))
         for key, value in dict.items(message)
