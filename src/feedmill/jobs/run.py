@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Stage, Where, current, is_inside_unit
+from feedmill.jobs.engine import (
+    Failed,
+    Limits,
+    Policy,
+    Stage,
+    UnitsFailed,
+    Where,
+    current,
+    is_inside_unit,
+    limits_of,
+)
+from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
+
+logger = logging.getLogger("feedmill")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,7 +67,9 @@ def run(
     """
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
-    policy = policy or Policy()
+    policy, limits = policy or Policy(), limits_of(where)
+    if limits.max_failed is not None:  # a failed unit takes no others with it
+        chunk = 1
     here = partial(
         _run_here,
         function,
@@ -61,10 +77,12 @@ def run(
         chunk=chunk,
         preload=preload,
         policy=policy,
-        stage=None if where is None else where.stage,
+        where=where,
+        limits=limits,
     )
     if where is not None and (engine := current()) is not None:
-        return _closing(engine.run(Stage(where, function, items, here, policy.shared, chunk, Steps(progress))))
+        results = engine.run(Stage(where, function, items, here, policy.shared, chunk, Steps(progress)))
+        return _closing(tolerating(results, where, limits))
     return here(items, progress=progress)
 
 
@@ -76,16 +94,21 @@ def _run_here(
     chunk: int,
     preload: Sequence[str],
     policy: Policy,
-    stage: str | None,
+    where: Where | None,
+    limits: Limits,
     progress: Progress | None = None,
 ) -> Generator[Result, None, None]:
     count = available_cores() if workers is None else workers
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
-    if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
+    if (
+        not first
+        or is_inside_unit()
+        or not (policy.always_processes or limits.timeout is not None or (count > 1 and len(first) > 1))
+    ):
         call = function if policy.shared is None else partial(function, policy.shared)
-        return _here(call, everything, progress)
+        return _closing(tolerating(_here(call, everything, progress, limits), where, limits))
     from feedmill.jobs.pickling import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
@@ -94,7 +117,44 @@ def _run_here(
         chunk = 1
     main = needs_main(function, policy.shared, first[0])
     start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-    return _closing(Pool(function, everything, count, chunk, start, policy, progress, stage).results())
+    stage = None if where is None else where.stage
+    pool = Pool(function, everything, max(1, count), chunk, start, policy, progress, stage, limits)
+    return _closing(tolerating(pool.results(), where, limits))
+
+
+def tolerating(results: Iterator[Any], where: Where | None, limits: Limits) -> Iterator[Any]:
+    """Yield results until a unit has failed; then only record those of the other units.
+
+    Raises:
+        UnitsFailed: at the end, if units have failed within the budget.
+        FeedmillError: of kind ``units-failed`` if more have failed.
+    """
+    failed, ended = list[Failed](), 0
+    try:
+        for result in results:
+            ended += 1
+            if not isinstance(result, Failed):
+                if not failed:
+                    yield result
+                elif where is not None and where.record is not None:
+                    where.record(result)
+                continue
+            if where is None or not where.lasting or where.place is None:
+                logger.warning("--max-failed-units is without effect: units that only report keep nothing")
+                raise result.error
+            failed.append(result)
+            logger.warning("%s: the unit %s has failed: %s", where.stage, result.name, result.error)
+            if (over := over_budget(limits.max_failed, len(failed), ended)) is not None:
+                raise FeedmillError(
+                    f"{where.stage}: {over}; the last is {result.name}: {result.error}",
+                    kind="units-failed",
+                    fix="Correct them, and run the same command again: finished work is kept.",
+                ) from result.error
+    finally:
+        if hasattr(results, "close"):
+            results.close()
+    if failed and where is not None:
+        raise UnitsFailed(where.stage, failed, ended - len(failed))
 
 
 def run_largest_first(
@@ -114,8 +174,10 @@ def run_largest_first(
 
 
 def _here(
-    call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None
-) -> Generator[Result, None, None]:
+    call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None, limits: Limits
+) -> Generator[Result | Failed, None, None]:
+    if limits:
+        call = partial(_tried, call, limits)  # type: ignore[assignment]
     if progress is None:
         for item in items:
             yield call(item)
@@ -127,6 +189,24 @@ def _here(
             progress.settle(inside.count() - before)
             progress.advance()
             yield result
+
+
+def _tried(call: Callable[[Item], Result], limits: Limits, item: Item) -> Result | Failed:
+    """Call a function on an item, again if that fails, within limits."""
+    from feedmill.jobs.processes import name_of
+
+    tries = 0
+    while True:
+        try:
+            return call(item)
+        except Exception as error:
+            tries += 1
+            if limits.again(error, tries):
+                logger.warning("%s: %s (tried again, %d of %d)", name_of(item), error, tries, limits.attempts)
+            elif limits.max_failed is None:
+                raise
+            else:
+                return Failed(name_of(item), error)
 
 
 def _closing(results: Iterator[Result]) -> Generator[Result, None, None]:
