@@ -16,15 +16,16 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.jobs import engine, processes
 from feedmill.jobs.engine import Failed, Stage, limits_of, share
-from feedmill.jobs.processes import Outcome, Sent, name_of
+from feedmill.jobs.events import name_of, units_of
+from feedmill.jobs.processes import Outcome, Sent
 from feedmill.jobs.ray_nodes import (
     NodeCheck,
     Nodes,
@@ -36,7 +37,7 @@ from feedmill.jobs.ray_nodes import (
     set_variables,
     unfit,
 )
-from feedmill.jobs.stragglers import Stragglers, lateness
+from feedmill.jobs.stragglers import lateness
 
 logger = logging.getLogger("feedmill")
 
@@ -47,7 +48,7 @@ _AGAIN, _SOON = 4.0, 10.0
 """Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
 _IDLE = 2.0  # medians, if cores have nothing else to do
 _UNBEGUN = 60.0  # seconds before a unit that no worker has begun is late: a new worker may take half a minute
-_PLACES = 64  # places that are asked for in a look
+_BEGINS = 64  # units of which is asked in a look whether a worker has begun them
 _TRIES = 5
 _MEMORY_TRIES = 3
 _WARNINGS = 1000  # texts of warnings that are logged for a stage
@@ -55,6 +56,8 @@ _WARNINGS = 1000  # texts of warnings that are logged for a stage
 
 _KEPT = 256 << 20
 """Bytes of facts that may wait for an unfinished unit before them, beyond those of four tasks for each that runs."""
+_PLACES = 8
+"""Oldest units whose places are looked up."""
 _MARGIN = 8  # tasks that may overtake another in Ray's queue
 
 
@@ -113,7 +116,7 @@ class Tasks:
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._limits = limits_of(stage.where)
         self._chunks = _chunks(stage)
-        self._more, self._slots = True, 0
+        self._more = True
         self._warned = False
         self._logged: set[str] = set()
         self._unlogged = 0
@@ -128,10 +131,16 @@ class Tasks:
         self._done: dict[int, Sent] = {}
         self._kept = self._ended_count = 0
         self._looked = 0.0
-        self._stragglers = Stragglers()
+        total = len(stage.items) if isinstance(stage.items, Sized) else None
+        self._units = units_of(stage.name, total=total, numbers=stage.where.numbers)
+        self._slots = 0
 
     def results(self) -> Iterator[Any]:
         """Yield results in order."""
+        with self._units, self._stage.steps.showing(self._units):
+            yield from self._results()
+
+    def _results(self) -> Iterator[Any]:
         again: deque[int] = deque()
         head, sent, resized, most, more = 0, 0, 0.0, 8, True
         while more or head < sent:
@@ -177,7 +186,7 @@ class Tasks:
         self._done[number] = outcome
         self._kept += len(outcome.data)
         self._ended_count += 1
-        self._stragglers.end(number)
+        self._units.outcome(number, outcome)
         for unit in range(len(outcome.counted)):
             self._stage.steps.finish(chunk.first + unit)
         if len(outcome.counted) < len(chunk.items):
@@ -199,30 +208,33 @@ class Tasks:
         limit, again = self._limits.timeout, []
         if limit is None:
             return again
-        now, asked = self._stragglers.now, 0
+        now, asked = self._units.now, 0
         for number, chunk in list(self._open.items()):
-            if chunk.begun is None and chunk.tasks and asked < _PLACES:
+            if chunk.begun is None and chunk.tasks and asked < _BEGINS:
                 asked += 1
-                if place_of(self._check, f"{number}-{min(chunk.tasks.values())}") is not None:
+                at = place_of(self._check, f"{number}-{min(chunk.tasks.values())}")
+                if at is not None:
                     chunk.begun = now
+                    self._units.start(number, at.node, at.pid)
             if chunk.begun is None or not chunk.tasks or now - chunk.begun < limit * len(chunk.items):
                 continue
             self._cancel(chunk)
             error = self._limits.overdue(list(map(name_of, chunk.items)))
-            if self._is_tried_again(chunk, error):
-                self._stragglers.forget(number)
+            if self._is_tried_again(number, error):
                 again.append(number)
             else:
-                self._take(number, Sent.of(Outcome([], error)))
+                self._take(number, replace(Sent.of(Outcome([], error)), node="", process=0))
         return again
 
-    def _is_tried_again(self, chunk: _Chunk, error: Exception | None) -> bool:
+    def _is_tried_again(self, number: int, error: Exception | None) -> bool:
         """Count a failed attempt of a chunk; return whether it runs again."""
+        chunk = self._open[number]
         chunk.tries += 1
         again = self._limits.again(error, chunk.tries)
         if again:
             chunk.begun, names = None, ", ".join(map(name_of, chunk.items[:4]))
             logger.warning("%s: %s (tried again, %d of %d)", names, error, chunk.tries, self._limits.attempts)
+            self._units.retry(number, str(error))
         return again
 
     def _submit(self, number: int, avoid: str | None = None) -> None:
@@ -233,6 +245,9 @@ class Tasks:
         if avoid is not None and (other := self._nodes.another(avoid, memory or 0)) is not None:
             options["scheduling_strategy"] = other
         name = f"{number}-{chunk.attempts}"
+        more = f" and {len(chunk.items) - 1} more" if chunk.items[1:] else ""
+        shown = f"{self._units.verb or 'feedmill'} {self._stage.name}: {name_of(chunk.items[0])}{more}"
+        options["name"] = shown  # in Ray's dashboard
         task = self._remote.options(**options).remote(
             self._stage.function, self._shared, chunk.items, self._check, name
         )
@@ -240,20 +255,24 @@ class Tasks:
         chunk.attempts += 1
         chunk.expected = self._ended_count + len(self._waiting) + _MARGIN
         if len(chunk.tasks) == 1:
-            units = range(chunk.first, chunk.first + len(chunk.items))
-            self._stragglers.begin(number, sum(map(self._stage.steps.size_of, units)))
+            count = len(chunk.items)
+            size = sum(map(self._stage.steps.size_of, range(chunk.first, chunk.first + count)))
+            names = list(map(name_of, chunk.items[:4]))
+            self._units.begin(number, size, number=chunk.first, count=count, names=names)
+        else:
+            self._units.second(number)
 
     def _ended(self) -> Iterator[tuple[int, Sent | None]]:
         """Wait for tasks; yield the numbers of chunks that have ended, with None for those to be submitted again."""
         ray = self._ray
         if not self._waiting:
             time.sleep(0.05)
-            self._stragglers.tick()
+            self._units.tick()
             return
         found, _ = ray.wait(list(self._waiting), num_returns=1, timeout=_LOOK)
         if found:  # and all others that have ended
             found, _ = ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
-        self._stragglers.tick()
+        self._units.tick()
         for reference in found:
             number = self._waiting.pop(reference, None)
             if number is None:  # the other attempt has just ended
@@ -261,33 +280,39 @@ class Tasks:
             self._late.discard(reference)
             del self._open[number].tasks[reference]
             try:
-                outcome, warnings = ray.get(reference)
-                self._warn(warnings)
+                outcome = ray.get(reference)
+                self._warn(outcome.logged)
                 chunk = self._open[number]
-                if len(outcome.counted) < len(chunk.items) and self._is_tried_again(chunk, outcome.outcome().error):
+                if outcome.why is not None and self._is_tried_again(number, outcome.outcome().error):
                     if not chunk.tasks:
-                        self._stragglers.forget(number)
                         yield number, None
                     continue
                 yield number, outcome
             except ray.exceptions.RayError as error:
                 if not self._open[number].tasks:  # no other attempt is in progress
-                    self._stragglers.forget(number)
-                    yield number, self._lost(self._open[number], error)
+                    sent = self._lost(self._open[number], error)
+                    if sent is None:
+                        self._units.retry(number, f"a worker was lost ({type(error).__name__})")
+                    yield number, sent
 
     def _name_late(self) -> None:
         """Warn of units that take far longer than others, and try them once more, elsewhere."""
+        self._units.start_oldest(max(1, self._slots))
+        for number in self._units.oldest_keys(_PLACES):
+            chunk = self._open.get(number)
+            if chunk is not None and (at := place_of(self._check, f"{number}-{max(chunk.tasks.values(), default=0)}")):
+                self._units.start(number, at.node, at.pid)
         idle = not self._more and len(self._waiting) - len(self._late) < self._slots
-        for number, age in self._stragglers.late(_IDLE if idle else _AGAIN, _SOON):
+        for number, age in self._units.late(_IDLE if idle else _AGAIN, _SOON):
             chunk = self._open[number]
             place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
             if place is None and (age < _UNBEGUN or self._ended_count < chunk.expected):
                 continue  # it waits for a free core, or for a worker to start
             where = " and no worker has begun it" if place is None else f" on node {place.node}, process {place.pid}"
             text = lateness(
-                self._stage.name, list(map(name_of, chunk.items)), age, self._stragglers.median_text(number), where
+                self._stage.name, list(map(name_of, chunk.items)), age, self._units.median_text(number), where
             )
-            self._stragglers.named(number)
+            self._units.named(number)
             if not chunk.retried:
                 chunk.retried = True
                 self._late.update(chunk.tasks)
@@ -314,7 +339,7 @@ class Tasks:
         chunk.begun = None
         most = self._limits.attempts or (_MEMORY_TRIES if memory else _TRIES)
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
-            return Sent.of(Outcome([], self._poisoned(chunk, error, memory)))
+            return replace(Sent.of(Outcome([], self._poisoned(chunk, error, memory))), node="", process=0)
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
             chunk.memory = min(more, self._nodes.largest_memory()) or None
@@ -334,7 +359,8 @@ class Tasks:
         if not slots and not self._warned:
             memory = f" and {self._memory / 2**30:.1f} GiB of memory" if self._memory else ""
             logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self._cpus, memory)
-        self._warned, self._slots = not slots, slots
+        self._warned = not slots
+        self._slots = slots if self._max_tasks is None else min(slots, self._max_tasks)
         most = min(max(8, 3 * slots), 4096)
         return most if self._max_tasks is None else min(most, self._max_tasks)
 
@@ -379,32 +405,14 @@ _passed: set[bytes] = set()
 """Checks that this worker has passed."""
 
 
-class _Kept(logging.Handler):
-    """Keeps the texts of warnings."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts[record.getMessage()] = None
-
-
-def _call(
-    function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck, name: str
-) -> tuple[Sent, list[str]]:
-    """Run units in a worker of Ray; return their outcome, and the warnings that they logged.
+def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck, name: str) -> Sent:
+    """Run units in a worker of Ray; return their outcome.
 
     Args:
         name: of this attempt, among all of the stage.
     """
-    kept = _Kept()
-    logger.addHandler(kept)
-    try:
-        with at_work(check, name):
-            return Sent.of(_outcome(function, shared, items, check)), list(kept.texts)
-    finally:
-        logger.removeHandler(kept)
+    with at_work(check, name):
+        return Sent.of(_outcome(function, shared, items, check))
 
 
 def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck) -> Outcome:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import os
+import socket
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -23,6 +26,7 @@ from feedmill.jobs.engine import (
     is_inside_unit,
     limits_of,
 )
+from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
 
@@ -96,9 +100,19 @@ def _run_here(
     policy: Policy,
     where: Where | None,
     limits: Limits,
+    numbers: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Generator[Result, None, None]:
+    """Run items on processes of this machine.
+
+    Args:
+        numbers: number of each item in the stage, if these are not all.
+    """
     count = available_cores() if workers is None else workers
+    total = len(items) if isinstance(items, Sized) else None
+    stage = None if where is None else where.stage
+    name = stage or (None if progress is None else progress.label)
+    units = partial(units_of, name, total=total, numbers=numbers)
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
@@ -108,7 +122,8 @@ def _run_here(
         or not (policy.always_processes or limits.timeout is not None or (count > 1 and len(first) > 1))
     ):
         call = function if policy.shared is None else partial(function, policy.shared)
-        return _closing(tolerating(_here(call, everything, progress, limits), where, limits))
+        told = None if not first or name is None or is_inside_unit() else units
+        return _closing(tolerating(_here(call, everything, progress, told, limits), where, limits))
     from feedmill.jobs.pickling import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
@@ -117,8 +132,7 @@ def _run_here(
         chunk = 1
     main = needs_main(function, policy.shared, first[0])
     start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-    stage = None if where is None else where.stage
-    pool = Pool(function, everything, max(1, count), chunk, start, policy, progress, stage, limits)
+    pool = Pool(function, everything, max(1, count), chunk, start, policy, progress, stage, units, limits)
     return _closing(tolerating(pool.results(), where, limits))
 
 
@@ -174,39 +188,54 @@ def run_largest_first(
 
 
 def _here(
-    call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None, limits: Limits
+    call: Callable[[Item], Result],
+    items: Iterable[Item],
+    progress: Progress | None,
+    units_of: Callable[[], Units] | None,
+    limits: Limits,
 ) -> Generator[Result | Failed, None, None]:
-    if limits:
-        call = partial(_tried, call, limits)  # type: ignore[assignment]
-    if progress is None:
+    if progress is None and units_of is None and not limits:
         for item in items:
             yield call(item)
         return
-    with progress.watching(inside.since_now()):
-        for item in items:
+    steps, node, process = Steps(progress), socket.gethostname(), os.getpid()
+    with contextlib.ExitStack() as stack:
+        units = None if units_of is None else stack.enter_context(units_of())
+        if progress is not None:
+            stack.enter_context(progress.watching(inside.since_now()))
+            stack.enter_context(progress.showing(units))
+        for number, item in enumerate(items):
             before = inside.count()
-            result = call(item)
-            progress.settle(inside.count() - before)
-            progress.advance()
-            yield result
-
-
-def _tried(call: Callable[[Item], Result], limits: Limits, item: Item) -> Result | Failed:
-    """Call a function on an item, again if that fails, within limits."""
-    from feedmill.jobs.processes import name_of
-
-    tries = 0
-    while True:
-        try:
-            return call(item)
-        except Exception as error:
-            tries += 1
-            if limits.again(error, tries):
-                logger.warning("%s: %s (tried again, %d of %d)", name_of(item), error, tries, limits.attempts)
-            elif limits.max_failed is None:
-                raise
+            if units is not None:
+                units.tick()
+                units.begin(number, steps.size_of(number), names=[name_of(item)])
+                units.start(number, node, process)
+            tries = 1
+            while True:
+                try:
+                    result: Result | Failed = call(item)
+                except Exception as error:
+                    result = Failed(name_of(item), error)
+                if not (isinstance(result, Failed) and limits.again(result.error, tries)):
+                    break
+                logger.warning("%s: %s (tried again, %d of %d)", result.name, result.error, tries, limits.attempts)
+                tries += 1
+                if units is not None:
+                    units.retry(number, str(result.error))
+                    units.begin(number, steps.size_of(number), names=[name_of(item)])
+                    units.start(number, node, process)
+            if units is not None:
+                units.tick()
+            if isinstance(result, Failed):
+                if units is not None:
+                    units.fail(number, str(result.error))
+                if limits.max_failed is None:
+                    raise result.error
             else:
-                return Failed(name_of(item), error)
+                if units is not None:
+                    units.end(number)
+                steps.finish(number, inside.count() - before)
+            yield result
 
 
 def _closing(results: Iterator[Result]) -> Generator[Result, None, None]:
