@@ -179,7 +179,7 @@ class Limits:
         """Return the error of a unit that took too long."""
         return FeedmillError(
             f"it exceeded its time limit of {self.timeout:g} s: {', '.join(names[:4])}",
-            kind="unit-timeout",
+            kind="worker-died",
             fix="Inspect that input, or raise --unit-timeout. Finished work is kept.",
         )
 

@@ -141,7 +141,7 @@ def tolerating(results: Iterator[Any], where: Where | None, limits: Limits) -> I
 
     Raises:
         UnitsFailed: at the end, if units have failed within the budget.
-        FeedmillError: of kind ``units-failed`` if more have failed.
+        FeedmillError: of kind ``too-many-bad`` if more have failed.
     """
     failed, ended = list[Failed](), 0
     try:
@@ -161,7 +161,7 @@ def tolerating(results: Iterator[Any], where: Where | None, limits: Limits) -> I
             if (over := over_budget(limits.max_failed, len(failed), ended)) is not None:
                 raise FeedmillError(
                     f"{where.stage}: {over}; the last is {result.name}: {result.error}",
-                    kind="units-failed",
+                    kind="too-many-bad",
                     fix="Correct them, and run the same command again: finished work is kept.",
                 ) from result.error
     finally:
