@@ -355,7 +355,7 @@ class Pool:
         late = {first: age for first, age in self._units.late() if first in running}
         stopped = self._context.stopped()
         self._looks = self._looks + 1 if stopped else 0
-        if self._looks >= _STOPPED and self._stage is not None:  # it will not go on, whatever others take
+        if self._looks >= _STOPPED and self._stage is not None:  # it does not continue by itself
             late |= {
                 first: self._units.now - (piece.begun or 0.0)
                 for first, piece in running.items()
