@@ -167,11 +167,11 @@ def test_a_hung_unit_is_named_and_tried_again_and_others_do_not_wait(
     for result in run.results():
         finished.append(bar.done)
         assert result == (len(finished) - 1) ** 2
-    # The unit after the hung one is not next before that was tried again; by then a hundred had ended.
-    assert finished[6] < 30 and finished[7] > 100 and finished[-1] == 5000
+    # The unit after the hung one is not next before that was tried again; by then many had ended.
+    assert finished[6] < 30 and finished[7] > 60 and finished[-1] == 5000
     assert caplog.text.count("the unit") == 1
     assert re.search(
-        r"trying: the unit 7 has run for 1\d s on node n7, process 4711 \(median \d+\.\d s\):"
+        r"trying: the unit 7 has run for \d+ s on node n7, process 4711 \(median \d+\.\d s\):"
         " it is tried once more",
         caplog.text,
     )

@@ -44,7 +44,7 @@ logger = logging.getLogger("feedmill")
 _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
 _END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
-_AGAIN, _SOON = 4.0, 10.0
+_AGAIN, _SOON = 3.0, 6.0
 """Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
 _IDLE = 2.0  # medians, if cores have nothing else to do
 _UNBEGUN = 60.0  # seconds before a unit that no worker has begun is late: a new worker may take half a minute
