@@ -23,6 +23,7 @@ from feedmill.jobs.engine import Stage, Where
 from feedmill.jobs.progress import Progress, Steps
 from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
 from feedmill.jobs.ray_tasks import Tasks
+from feedmill.jobs.resources import Resources
 from feedmill.jobs.stragglers import Stragglers
 from feedmill.storage import LocalStore, open_store
 from helpers import worker_functions as working
@@ -116,8 +117,7 @@ def tasks(
 ) -> Tasks:
     stage = Stage(Where("trying", "key", None), function, range(units), iter, steps=steps or Steps())
     with check_of(None) as check:
-        settings = {"cpus": 1, "memory": None, "max_tasks": None, **options}
-        return Tasks(ray, stage, Nodes(ray, 1), check, **settings)
+        return Tasks(ray, stage, Nodes(ray), check, **{"resources": Resources(), "max_tasks": None, **options})
 
 
 def test_lost_tasks_run_again_and_results_are_in_order() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from feedmill.jobs.options import Flag, Opt, Options
 
 if TYPE_CHECKING:
     from feedmill.jobs.engine import StageUnfinished
+    from feedmill.jobs.resources import Resources
 
 UNFINISHED = 3
 """Exit status of a job array that must run again: it did its share, and steps or stages are left for its parts."""
@@ -33,7 +35,15 @@ class EngineOptions(Options, kw_only=True):
     ] = None
     address: Annotated[str | None, Opt("HOST:PORT", "ray: the cluster; default: auto, that of this machine.")] = None
     max_tasks: Annotated[int | None, Opt("N", "ray: units at a time; default: one per core.", min=1)] = None
-    task_memory: Annotated[str | None, Opt("SIZE", "ray: memory that a unit needs, such as 4GiB.")] = None
+    task_cpus: Annotated[float | None, Opt("N", "local, ray: cores that a unit needs; default: 1.")] = None
+    task_memory: Annotated[str | None, Opt("SIZE", "local, ray: memory that a unit needs, such as 4GiB.")] = None
+    task_gpus: Annotated[float | None, Opt("N", "ray: GPUs that a unit needs, such as 1, or 0.5 for a half.")] = None
+    task_resources: Annotated[
+        list[str] | None, Opt("NAME=N", "ray: custom resource of nodes that a unit needs; repeatable.")
+    ] = None
+    node_labels: Annotated[
+        list[str] | None, Opt("NAME=VALUE", "ray: label that a node must have to run units; repeatable.")
+    ] = None
     work: Annotated[str | None, Opt("DIR", "ray, part: folder or URL for work on outputs in object stores.")] = None
     part: Annotated[str | None, Opt("K/N", "part: this part of N; /N or nothing: as the job array says.")] = None
     finish: Annotated[bool, Flag("part: run what the parts left, and publish the output.")] = False
@@ -42,7 +52,11 @@ class EngineOptions(Options, kw_only=True):
 _OF = {
     "address": [RAY],
     "max_tasks": [RAY],
-    "task_memory": [RAY],
+    "task_cpus": [LOCAL, RAY],
+    "task_memory": [LOCAL, RAY],
+    "task_gpus": [RAY],
+    "task_resources": [RAY],
+    "node_labels": [RAY],
     "work": [RAY, PART],
     "part": [PART],
     "finish": [PART],
@@ -101,7 +115,7 @@ def chosen_engine(
             kind="bad-option",
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
-    chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False)}}
+    chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False, [])}}
     for option in chosen:
         if name not in _OF[option]:
             raise ConfigError(
@@ -110,6 +124,7 @@ def chosen_engine(
                 kind="bad-option",
                 fix=f"Add --engine {_OF[option][0]}, or omit the option.",
             )
+    needs = _resources(chosen)
     if name == RAY:
         from feedmill.jobs.ray_engine import RayEngine
 
@@ -119,15 +134,28 @@ def chosen_engine(
                 kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return RayEngine(memory=_bytes(chosen.pop("task_memory", None)), **chosen)
+        return RayEngine(**asdict(needs), **chosen)
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
         return PartEngine.parse(chosen.pop("part", ""), **chosen)
-    return nullcontext()
+    from feedmill.jobs.resources import needing
+
+    return needing(needs)
 
 
-_KINDS = {"engine": str, "address": str, "max_tasks": int, "task_memory": str | int, "work": str, "part": str}
+_KINDS = {
+    "engine": str,
+    "address": str,
+    "max_tasks": int,
+    "task_cpus": int | float,
+    "task_memory": str | int,
+    "task_gpus": int | float,
+    "task_resources": dict,
+    "node_labels": dict,
+    "work": str,
+    "part": str,
+}
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -150,10 +178,19 @@ def _read(path: str) -> dict[str, Any]:
     return dict(document.value)
 
 
-def _bytes(size: str | int | None) -> int | None:
+def _resources(chosen: dict[str, Any]) -> Resources:
+    """Take from options, and return, what a unit needs. Raises `ConfigError` if it is invalid."""
+    from feedmill.jobs.resources import Resources, amounts, pairs
     from feedmill.storage.limits import parse_size
 
-    return parse_size(size, "--task-memory")
+    custom, labels = chosen.pop("task_resources", {}), chosen.pop("node_labels", {})
+    return Resources(
+        chosen.pop("task_cpus", None),
+        parse_size(chosen.pop("task_memory", None), "--task-memory"),
+        chosen.pop("task_gpus", None),
+        custom if isinstance(custom, dict) else amounts(custom, "--task-resources"),
+        labels if isinstance(labels, dict) else pairs(labels, "--node-labels"),
+    )
 
 
 def _show(ended: StageUnfinished, part: int, as_json: bool) -> None:

@@ -17,7 +17,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -36,6 +36,7 @@ from feedmill.jobs.ray_nodes import (
     set_variables,
     unfit,
 )
+from feedmill.jobs.resources import Resources
 from feedmill.jobs.stragglers import Stragglers, lateness
 
 logger = logging.getLogger("feedmill")
@@ -85,7 +86,8 @@ class Tasks:
         stage: the units.
         nodes: the cluster.
         check: what a node must have and see.
-        cpus, memory, max_tasks: see `feedmill.jobs.ray_engine.RayEngine`.
+        resources: what a task needs.
+        max_tasks: see `feedmill.jobs.ray_engine.RayEngine`.
     """
 
     def __init__(
@@ -95,13 +97,21 @@ class Tasks:
         nodes: Nodes,
         check: NodeCheck,
         *,
-        cpus: float,
-        memory: int | None,
+        resources: Resources,
         max_tasks: int | None,
     ) -> None:
         self._ray, self._stage, self._nodes, self._check = ray, stage, nodes, check
-        self._cpus, self._memory, self._max_tasks = cpus, memory, max_tasks
-        self._options = {"num_cpus": cpus, "max_retries": 0, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
+        self._needs, self._memory, self._max_tasks = resources, resources.memory, max_tasks
+        self._options: dict[str, Any] = {
+            "num_cpus": resources.processors,
+            "max_retries": 0,
+            "retry_exceptions": False,
+            "scheduling_strategy": "SPREAD",
+        }
+        for name, value in ("num_gpus", resources.gpus), ("resources", resources.custom):
+            self._options |= {name: value} if value else {}
+        if resources.labels:  # older releases of Ray do not have it
+            self._options["label_selector"] = dict(resources.labels)
         self._remote = ray.remote(_call)
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._chunks = _chunks(stage)
@@ -176,7 +186,7 @@ class Tasks:
         chunk = self._open[number]
         memory = chunk.memory or self._memory
         options = {**self._options, **({} if memory is None else {"memory": memory})}
-        if avoid is not None and (other := self._nodes.another(avoid, memory or 0)) is not None:
+        if avoid is not None and (other := self._nodes.another(avoid, replace(self._needs, memory=memory))) is not None:
             options["scheduling_strategy"] = other
         name = f"{number}-{chunk.attempts}"
         task = self._remote.options(**options).remote(
@@ -258,7 +268,7 @@ class Tasks:
             return Sent.of(Outcome([], self._poisoned(chunk, error, memory)))
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
-            chunk.memory = min(more, self._nodes.largest_memory()) or None
+            chunk.memory = min(more, self._nodes.largest_memory(self._needs)) or None
         chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.SystemRandom().uniform(0.5, 1.5)
         logger.warning(
             "%s: a worker was lost (%s); its unit runs again (%d of %d)",
@@ -271,10 +281,9 @@ class Tasks:
 
     def _at_once(self) -> int:
         """Return the number of tasks to hand to Ray: more than can run, so that none waits for this machine."""
-        slots = self._nodes.slots(self._memory or 0)
+        slots = self._nodes.slots(self._needs)
         if not slots and not self._warned:
-            memory = f" and {self._memory / 2**30:.1f} GiB of memory" if self._memory else ""
-            logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self._cpus, memory)
+            logger.warning("%s: no node of the cluster has %s: waiting for one", self._stage.name, self._needs)
         self._warned = not slots
         most = min(max(8, 3 * slots), 4096)
         return most if self._max_tasks is None else min(most, self._max_tasks)

@@ -13,6 +13,7 @@ from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Stage, Where, current, is_inside_unit
 from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.resources import limited
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,7 +40,8 @@ def run(
         function: a function at the top level of a module (it is sent to other processes by name).
         items: arguments; taken as needed, so a generator may be of any length.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
-            have no children) the function runs in this process, unless the policy says otherwise.
+            have no children) the function runs in this process, unless the policy says otherwise. They are fewer if
+            this machine has not enough for what each needs (`feedmill.jobs.resources`).
         progress: advanced by one, or by the next of its sizes, for each item that is finished, in any order.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
@@ -80,6 +82,7 @@ def _run_here(
     progress: Progress | None = None,
 ) -> Generator[Result, None, None]:
     count = available_cores() if workers is None else workers
+    count = count if is_inside_unit() else limited(count)
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
