@@ -68,7 +68,8 @@ HEADINGS = {
     "Duplicates": "near by threshold ngram stride length every-copy min-length min-words keep-empty against",
     "Near-duplicates": "keep removal keep-case keep-punctuation bands rows signatures",
     "Bloom filter": "bloom items false-positives read-only",
-    "Engine": "workers memory engine address max-tasks task-cpus task-memory task-gpus task-resources node-labels work part finish",
+    "Engine": "workers memory engine address max-tasks task-cpus task-memory task-gpus"
+    " task-resources node-labels work part finish",
     "Common": "on-error error-budget dry-run interactive yes progress json help-all help",
 }
 """Heading -> options below it in the help of every verb that has more than a few; others are the verb's own."""
@@ -246,7 +247,7 @@ def command(
                 following.append(show(made, *([as_json] if json else [])))
 
             if engines:
-                run_on_engine(work, EngineOptions(**given), values, as_json=as_json)
+                run_on_engine(work, show.__name__.rstrip("_"), EngineOptions(**given), values, as_json=as_json)
             else:
                 work()
             quiet = as_json or bool(values.get("dry_run"))

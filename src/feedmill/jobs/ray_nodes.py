@@ -266,7 +266,10 @@ class Nodes:
         return NodeAffinitySchedulingStrategy(random.SystemRandom().choice(fit), soft=True) if fit else None
 
     def check(self, check: NodeCheck, needs: Resources) -> None:
-        """Raise `ConfigError` if a node that may run such tasks does not pass. Nodes that have passed for this folder are not asked again."""
+        """Raise `ConfigError` if a node that may run such tasks does not pass.
+
+        Nodes that have passed for this folder are not asked again.
+        """
         ray = self._ray
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in self._fitting(needs)}
         errors = ray.exceptions

@@ -146,7 +146,8 @@ def _bad(what: str, fix: str) -> ConfigError:
     return ConfigError(what, kind="bad-option", fix=fix)
 
 
-_needed: ContextVar[Resources] = ContextVar("feedmill-resources", default=Resources())
+NOTHING = Resources()
+_needed: ContextVar[Resources] = ContextVar("feedmill-resources", default=NOTHING)
 
 
 def needed() -> Resources:

@@ -19,7 +19,7 @@ import msgspec
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
 from feedmill.jobs.options import _Names
-from feedmill.jobs.resources import Resources, parse
+from feedmill.jobs.resources import NOTHING, Resources, parse
 from feedmill.storage import open_store, split_url
 
 _WORDS: dict[Any, str] = {
@@ -88,7 +88,7 @@ class Step:
     outputs: tuple[str, ...]
     options: Mapping[str, Any]
     at: str
-    resources: Resources = Resources()
+    resources: Resources = NOTHING
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -186,7 +186,7 @@ def _step(document: Document, number: int, item: Any) -> Step:
 
 def _resources(document: Document, number: int, item: dict[str, Any]) -> Resources:
     if "resources" not in item:
-        return Resources()
+        return NOTHING
     try:
         return parse(item["resources"])
     except ConfigError as error:
