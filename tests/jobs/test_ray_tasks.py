@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.jobs import ray_nodes, ray_tasks
 from feedmill.jobs.engine import Stage, Where
 from feedmill.jobs.events import units_of
@@ -248,6 +248,30 @@ def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeyp
         for cores in (4, 0):
             ray.node["Resources"]["CPU"] = cores
             run._at_once()
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        (Resources(cpus=2, memory=1 << 30, custom={"model": 1}, labels={"pool": "gpu"}), False),
+        (Resources(cpus=8), True),
+        (Resources(gpus=1), True),
+        (Resources(memory=8 << 30), True),
+        (Resources(labels={"pool": "cpu"}), True),
+    ],
+)
+def test_what_no_node_has_is_an_error_at_once(needs: Resources, missing: bool) -> None:
+    ray = FakeRay(4)
+    ray.node["Resources"]["model"] = 1  # type: ignore[index]
+    ray.node["Labels"] = {"pool": "gpu", "ray.io/node-id": "1"}
+    if not missing:
+        Nodes(ray).refuse_missing(needs, "trying")
+        assert Nodes(ray).slots(needs) == 1 and Nodes(ray).slots(Resources()) == 4
+        return
+    with pytest.raises(ConfigError, match=r"no node .* what a unit of trying needs: ") as found:
+        Nodes(ray).refuse_missing(needs, "trying")
+    assert str(needs) in str(found.value)
+    assert "The nodes have 4 cores, 4.0 GiB of memory, 1 model, pool=gpu" in str(found.value)
 
 
 def test_warnings_of_units_are_logged_once_each(

@@ -110,6 +110,10 @@ class RayEngine(Engine):
             self._ours = False
             self._ray.shutdown()
 
+    def settings(self) -> dict[str, Any]:
+        address = self.address if "://" in self.address else self._ray.get_runtime_context().gcs_address
+        return {**super().settings(), "address": address, "max_tasks": self.max_tasks, **self.resources.declared()}
+
     def _connect(self) -> None:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)

@@ -40,6 +40,7 @@ class Verb(NamedTuple):
         takes_many: whether its first argument is a list.
         in_place: whether its output lies beside its input, and is refused if it is there already.
         updates: whether it replaces outdated outputs without ``overwrite``.
+        by_file: whether each file of its output needs one file of its input only, and is found again.
     """
 
     module: str
@@ -47,12 +48,13 @@ class Verb(NamedTuple):
     takes_many: bool = False
     in_place: bool = False
     updates: bool = False
+    by_file: bool = False
 
 
 VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
-    "tag": Verb("curation.tag", takes_many=True, updates=True),
-    "embed": Verb("curation.embed", takes_many=True, updates=True),
+    "tag": Verb("curation.tag", takes_many=True, updates=True, by_file=True),
+    "embed": Verb("curation.embed", takes_many=True, updates=True, by_file=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
     "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
     "filter": Verb("filtering", updates=True),
