@@ -1,7 +1,7 @@
-"""The record of the units of a run: one place that is told what becomes of each unit, wherever it runs.
+"""The record of the units of a run: one place that hears what becomes of each unit, wherever it runs.
 
 `Units` counts the units of one stage by state, and keeps those in progress; of finished units only counts are kept, so
-its memory does not grow with their number. Bars show it, and `Events` writes what it is told as JSON lines and as
+its memory does not grow with their number. Bars show it, and `Events` writes it as JSON lines and as
 metrics of Prometheus. Several stages may run at the same time, each with its own record; threads that run stages need
 a copy of the context of the thread that opened `Events`.
 
@@ -147,14 +147,10 @@ class Units(Stragglers):
         self._lock = threading.RLock()
         self.key = ""
         self.ended = False
+        self._ended_at: float | None = None
         self.why: str | None = None
         if self._events is not None:
             self._events.add(self)
-
-    @property
-    def told(self) -> bool:
-        """Whether events are written."""
-        return self._events is not None
 
     def begin(
         self,
@@ -216,11 +212,10 @@ class Units(Stragglers):
             node, process: where it ran, if that is known.
         """
         with self._lock:
-            self.start(key, node, process)
             super().end(key)
-            one = self._close(key)
-            if one is None:
+            if (one := self._found(key, node, process)) is None:
                 return
+            self._close(key)
             self.done += one.count
             self._size_done += one.size
             now = self._last
@@ -240,7 +235,7 @@ class Units(Stragglers):
         if sent.why is None:
             self.end(key, sent.seconds, sent.node, sent.process)
         else:
-            self.start(key, sent.node, sent.process)
+            self._found(key, sent.node, sent.process)
             self.fail(key, sent.why)
 
     def retry(self, key: Any, why: str) -> None:
@@ -285,9 +280,8 @@ class Units(Stragglers):
             super().named(key)
             self.lates += 1
             if (one := self._open.get(key)) is not None:
-                self._tell(
-                    "unit-late", one, seconds=round(self._last - (self._last if one.begun is None else one.begun), 3)
-                )
+                begun = self._last if one.begun is None else one.begun
+                self._tell("unit-late", one, seconds=round(self._last - begun, 3))
 
     def log(self, text: str, key: Any = None) -> None:
         """Note a warning of a unit."""
@@ -304,14 +298,14 @@ class Units(Stragglers):
         """Note that the stage has ended, and why if it did not end well."""
         if self.ended:
             return
-        self.ended = True
+        self.ended, self._ended_at = True, self._clock()
         self.why = why if why is None or isinstance(why, str) else str(why) or type(why).__name__
         with self._lock:
             left = list(self._open)
             for key in left:
                 self.forget(key)
             self._queue.clear()
-            facts = {"seconds": round(self._clock() - self._begun_at, 3), "why": self.why, **self.counts()}
+            facts = {"seconds": round(self.seconds, 3), "why": self.why, **self.counts()}
             self._tell("stage-ends", None, **facts)
         if self._events is not None:
             self._events.remove(self)
@@ -342,7 +336,7 @@ class Units(Stragglers):
     @property
     def seconds(self) -> float:
         """Seconds since the stage began."""
-        return self._clock() - self._begun_at
+        return (self._clock() if self._ended_at is None else self._ended_at) - self._begun_at
 
     def age(self, one: Running) -> float:
         """Return the seconds since a worker began a unit; 0 if none has."""
@@ -369,7 +363,7 @@ class Units(Stragglers):
 
     @property
     def left(self) -> float | None:
-        """Seconds until the last unit ends, if units go on to end as the finished ones did; None if unknown."""
+        """Seconds until the last unit ends, if the others end as the finished ones did; None if unknown."""
         whole = self.size if self.size is not None else self.total
         rate = self.rate
         if whole is None or not rate:
@@ -386,6 +380,14 @@ class Units(Stragglers):
                 where = f" on {one.place}" if one.place else ""
                 text += f"; slowest: {one.name}{where} for {human_duration(age)}"
         return text
+
+    def _found(self, key: Any, node: str | None, process: int | None) -> Running | None:
+        """Return a unit whose worker has sent something, with its place."""
+        self.start(key)
+        one = self._open.get(key)
+        if one is not None:
+            one.node, one.process = node or one.node, process or one.process
+        return one
 
     def _close(self, key: Any) -> Running | None:
         one = self._open.pop(key, None)
@@ -485,7 +487,7 @@ class Events:
         self.write(units, "stage-begins", facts)
 
     def remove(self, units: Units) -> None:
-        """Note that a stage has ended; metrics go on to show it until the run ends."""
+        """Note that a stage has ended; metrics show it until the run ends."""
         del units
         self.refresh(now=True)
 
