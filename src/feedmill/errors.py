@@ -488,6 +488,7 @@ KINDS: dict[str, dict[str, str]] = {
         "missing-extra": "An optional package is missing. Install it with the command shown.",
         "mount-failed": "The dataset cannot be mounted. Check FUSE and the mount point.",
         "no-cluster": "There is no usable Ray cluster at the address. Check the cluster and its nodes.",
+        "no-resources": "No machine has the cores, memory, GPUs or labels that a unit needs. Declare less, or add one.",
         "not-portable": "A function cannot be sent to other processes. Define it at the top of a module.",
         "too-many-bad": "More samples failed than the limit allows. Fix them, or raise the limit.",
         "unfinished-job": "Another run that writes here was not finished. Finish it, or remove its work.",

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from feedmill.errors import FeedmillError, NotFound
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.jobs import ray_nodes, ray_tasks
 from feedmill.jobs.engine import Failed, Limits, Stage, Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.progress import Progress, Steps
 from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
 from feedmill.jobs.ray_tasks import Tasks
+from feedmill.jobs.resources import Resources
 from feedmill.storage import LocalStore, open_store
 from helpers import worker_functions as working
 
@@ -116,8 +117,7 @@ def tasks(
 ) -> Tasks:
     stage = Stage(Where("trying", "key", None), function, range(units), iter, steps=steps or Steps())
     with check_of(None) as check:
-        settings = {"cpus": 1, "memory": None, "max_tasks": None, **options}
-        return Tasks(ray, stage, Nodes(ray, 1), check, **settings)
+        return Tasks(ray, stage, Nodes(ray), check, **{"resources": Resources(), "max_tasks": None, **options})
 
 
 def test_lost_tasks_run_again_and_results_are_in_order() -> None:
@@ -259,10 +259,34 @@ def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeyp
     results = run.results()
     for number in (0, 1):
         assert [next(results) for _ in range(250)] == [n * n for n in range(250 * number, 250 * (number + 1))]
-        assert caplog.text.count("no node of the cluster has 1 free cores for a unit") == number + 1
+        assert caplog.text.count("no node of the cluster has 1 core: waiting for one") == number + 1
         for cores in (4, 0):
             ray.node["Resources"]["CPU"] = cores
             run._at_once()
+
+
+@pytest.mark.parametrize(
+    ("needs", "missing"),
+    [
+        (Resources(cpus=2, memory=1 << 30, custom={"model": 1}, labels={"pool": "gpu"}), False),
+        (Resources(cpus=8), True),
+        (Resources(gpus=1), True),
+        (Resources(memory=8 << 30), True),
+        (Resources(labels={"pool": "cpu"}), True),
+    ],
+)
+def test_what_no_node_has_is_an_error_at_once(needs: Resources, missing: bool) -> None:
+    ray = FakeRay(4)
+    ray.node["Resources"]["model"] = 1  # type: ignore[index]
+    ray.node["Labels"] = {"pool": "gpu", "ray.io/node-id": "1"}
+    if not missing:
+        Nodes(ray).refuse_missing(needs, "trying")
+        assert Nodes(ray).slots(needs) == 1 and Nodes(ray).slots(Resources()) == 4
+        return
+    with pytest.raises(ConfigError, match=r"no node .* what a unit of trying needs: ") as found:
+        Nodes(ray).refuse_missing(needs, "trying")
+    assert str(needs) in str(found.value)
+    assert "The nodes have 4 cores, 4.0 GiB of memory, 1 model, pool=gpu" in str(found.value)
 
 
 def test_warnings_of_units_are_logged_once_each(

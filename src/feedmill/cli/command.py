@@ -68,7 +68,8 @@ HEADINGS = {
     "Duplicates": "near by threshold ngram stride length every-copy min-length min-words keep-empty against",
     "Near-duplicates": "keep removal keep-case keep-punctuation bands rows signatures",
     "Bloom filter": "bloom items false-positives read-only",
-    "Engine": "workers memory engine address max-tasks task-memory work part finish",
+    "Engine": "workers memory engine address max-tasks task-cpus task-memory task-gpus"
+    " task-resources node-labels work part finish",
     "Common": "on-error error-budget dry-run interactive yes progress json help-all help",
 }
 """Heading -> options below it in the help of every verb that has more than a few; others are the verb's own."""

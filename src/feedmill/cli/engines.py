@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from feedmill.jobs.options import Flag, Opt, Options
 
 if TYPE_CHECKING:
     from feedmill.jobs.engine import Limits, StageUnfinished, UnitsFailed
+    from feedmill.jobs.resources import Resources
 
 UNFINISHED = 3
 """Exit status of what is not finished: the same command, or another of a job array, does the rest."""
@@ -35,7 +37,15 @@ class EngineOptions(Options, kw_only=True):
     ] = None
     address: Annotated[str | None, Opt("HOST:PORT", "ray: the cluster; default: auto, that of this machine.")] = None
     max_tasks: Annotated[int | None, Opt("N", "ray: units at a time; default: one per core.", min=1)] = None
-    task_memory: Annotated[str | None, Opt("SIZE", "ray: memory that a unit needs, such as 4GiB.")] = None
+    task_cpus: Annotated[float | None, Opt("N", "local, ray: cores that a unit needs; default: 1.")] = None
+    task_memory: Annotated[str | None, Opt("SIZE", "local, ray: memory that a unit needs, such as 4GiB.")] = None
+    task_gpus: Annotated[float | None, Opt("N", "ray: GPUs that a unit needs, such as 1, or 0.5 for a half.")] = None
+    task_resources: Annotated[
+        list[str] | None, Opt("NAME=N", "ray: custom resource of nodes that a unit needs; repeatable.")
+    ] = None
+    node_labels: Annotated[
+        list[str] | None, Opt("NAME=VALUE", "ray: label that a node must have to run units; repeatable.")
+    ] = None
     work: Annotated[str | None, Opt("DIR", "ray, part: folder or URL for work on outputs in object stores.")] = None
     unit_timeout: Annotated[str | None, Opt("TIME", "Time that a unit may take, such as 90s, 30m or 2h.")] = None
     attempts: Annotated[int | None, Opt("N", "Times that a unit is tried that fails, or exceeds its time.", min=1)] = (
@@ -54,7 +64,11 @@ class EngineOptions(Options, kw_only=True):
 _OF = {
     "address": [RAY],
     "max_tasks": [RAY],
-    "task_memory": [RAY],
+    "task_cpus": [LOCAL, RAY],
+    "task_memory": [LOCAL, RAY],
+    "task_gpus": [RAY],
+    "task_resources": [RAY],
+    "node_labels": [RAY],
     "work": [RAY, PART],
     "part": [PART],
     "finish": [PART],
@@ -127,7 +141,7 @@ def chosen_engine(
             kind="bad-option",
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
-    chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False)}}
+    chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False, [])}}
     limits = _limits({option: chosen.pop(option) for option in _LIMITS if option in chosen})
     for option in chosen:
         if name not in _OF[option]:
@@ -137,6 +151,7 @@ def chosen_engine(
                 kind="bad-option",
                 fix=f"Add --engine {_OF[option][0]}, or omit the option.",
             )
+    needs = _resources(chosen)
     if name == RAY:
         from feedmill.jobs.ray_engine import RayEngine
 
@@ -146,12 +161,14 @@ def chosen_engine(
                 kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return _within(limits, RayEngine(memory=_bytes(chosen.pop("task_memory", None)), **chosen))
+        return _within(limits, RayEngine(**asdict(needs), **chosen))
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
         return _within(limits, PartEngine.parse(chosen.pop("part", ""), **chosen))
-    return _within(limits, nullcontext())
+    from feedmill.jobs.resources import needing
+
+    return _within(limits, needing(needs))
 
 
 @contextmanager
@@ -177,7 +194,11 @@ _KINDS = {
     "engine": str,
     "address": str,
     "max_tasks": int,
+    "task_cpus": int | float,
     "task_memory": str | int,
+    "task_gpus": int | float,
+    "task_resources": dict,
+    "node_labels": dict,
     "work": str,
     "part": str,
     "unit_timeout": str | int | float,
@@ -206,10 +227,19 @@ def _read(path: str) -> dict[str, Any]:
     return dict(document.value)
 
 
-def _bytes(size: str | int | None) -> int | None:
+def _resources(chosen: dict[str, Any]) -> Resources:
+    """Take from options, and return, what a unit needs. Raises `ConfigError` if it is invalid."""
+    from feedmill.jobs.resources import Resources, amounts, pairs
     from feedmill.storage.limits import parse_size
 
-    return parse_size(size, "--task-memory")
+    custom, labels = chosen.pop("task_resources", {}), chosen.pop("node_labels", {})
+    return Resources(
+        chosen.pop("task_cpus", None),
+        parse_size(chosen.pop("task_memory", None), "--task-memory"),
+        chosen.pop("task_gpus", None),
+        custom if isinstance(custom, dict) else amounts(custom, "--task-resources"),
+        labels if isinstance(labels, dict) else pairs(labels, "--node-labels"),
+    )
 
 
 def _show(ended: StageUnfinished, part: int, as_json: bool) -> None:

@@ -7,6 +7,7 @@ the outputs, and publishes them when all are there.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `pool.py`, with
   `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with
   `results.py`, and `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
+- `resources.py`: what a unit needs of its machine: cores, memory, GPUs, custom resources and labels.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
 - `work.py`: a job on an output, from its beginning to its end. `journal.py`: its identity, finished units and staged
   outputs, and what a killed job left; `lock.py`: the lock under which it is written; `unit_files.py`: files of units.

@@ -249,6 +249,10 @@ class Engine(ABC):
     def run(self, stage: Stage) -> Iterator[Any]:
         """Yield the result of each unit, in order. An exception of a unit is raised after the results before it."""
 
+    def settings(self) -> dict[str, Any]:
+        """Return arguments for an engine like this one in another process of this machine."""
+        return {"work": self.work}
+
     def __enter__(self) -> Self:
         if current() is not None:
             raise ConfigError("an engine is in use already", kind="busy", fix="Use one engine at a time.")

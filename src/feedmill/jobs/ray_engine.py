@@ -14,13 +14,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.jobs.ray_nodes import Nodes, check_of, first_line
 from feedmill.jobs.ray_tasks import Tasks
+from feedmill.jobs.resources import Resources, needed
 
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -56,11 +57,14 @@ class RayEngine(Engine):
         max_tasks: tasks at the same time; None for what the cluster has processors for.
         cpus: processors of a task.
         memory: bytes that a task needs at most, for Ray's scheduler; None for no declaration.
+        gpus: GPUs of a task; a fraction if several share one.
+        custom: custom resources of a task, by name.
+        labels: labels that a node must have to run a task. Steps of a pipeline may declare all of these, too.
         work: see `Engine`.
 
     Raises:
         MissingExtra: Ray is not installed.
-        ConfigError: there is no cluster at the address, or a node cannot do the work.
+        ConfigError: there is no cluster at the address, a node cannot do the work, or none has what a task needs.
     """
 
     name = "ray"
@@ -70,15 +74,19 @@ class RayEngine(Engine):
         address: str = "auto",
         *,
         max_tasks: int | None = None,
-        cpus: float = 1.0,
+        cpus: float | None = None,
         memory: int | None = None,
+        gpus: float | None = None,
+        custom: Mapping[str, float] | None = None,
+        labels: Mapping[str, str] | None = None,
         work: str | None = None,
     ) -> None:
         super().__init__(work)
         if max_tasks is not None and max_tasks < 1:
             raise ConfigError(f"--max-tasks {max_tasks} is invalid", fix="Use at least 1.")
         _refuse_other(address, "--address")
-        self.address, self.max_tasks, self.cpus, self.memory = address, max_tasks, cpus, memory
+        self.address, self.max_tasks = address, max_tasks
+        self.resources = Resources(cpus, memory, gpus, custom or {}, labels or {})
         self._ray: Any = None
         self._nodes: Nodes
         self._ours = False
@@ -102,6 +110,10 @@ class RayEngine(Engine):
             self._ours = False
             self._ray.shutdown()
 
+    def settings(self) -> dict[str, Any]:
+        address = self.address if "://" in self.address else self._ray.get_runtime_context().gcs_address
+        return {**super().settings(), "address": address, "max_tasks": self.max_tasks, **self.resources.declared()}
+
     def _connect(self) -> None:
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
@@ -109,7 +121,7 @@ class RayEngine(Engine):
             import ray
         except ImportError:
             raise MissingExtra("--engine ray needs Ray, which is not installed", "ray") from None
-        self._ray, self._nodes = ray, Nodes(ray, self.cpus)
+        self._ray, self._nodes = ray, Nodes(ray)
         if ray.is_initialized():
             return
         address = self.address
@@ -171,10 +183,10 @@ class RayEngine(Engine):
         self._copied = self._copied or stage.where.copies or not (place is None or place.is_local)
         stage.steps.note("Ray starts its workers")
         with check_of(place) as check:
-            self._nodes.check(check)
-            tasks = Tasks(
-                self._ray, stage, self._nodes, check, cpus=self.cpus, memory=self.memory, max_tasks=self.max_tasks
-            )
+            resources = needed().over(self.resources)
+            self._nodes.refuse_missing(resources, stage.name)
+            self._nodes.check(check, resources)
+            tasks = Tasks(self._ray, stage, self._nodes, check, resources=resources, max_tasks=self.max_tasks)
             try:
                 yield from tasks.results()
             finally:

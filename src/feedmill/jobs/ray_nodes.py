@@ -13,12 +13,13 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
 from typing import Any, NamedTuple
 
 from feedmill._version import __version__
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs.resources import Resources
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.staging import staged
@@ -30,6 +31,7 @@ _PACKAGES = (
 )
 _ANSWER = 120.0  # seconds that a node has to start a worker and to answer
 _FORGET = 10.0
+_SHOWN = 4  # nodes in an error
 
 
 _PASSED = ("FEEDMILL_", "_FEEDMILL_", "AWS_", "GOOGLE_", "AZURE_", "HF_", "MSC_")
@@ -201,47 +203,75 @@ def _forget_copies(variables: Mapping[str, str]) -> None:
     forget_copies()
 
 
+def _described(node: Mapping[str, Any]) -> str:
+    """Return what a node has, without what each node has for itself."""
+    has, labels = node["Resources"], node.get("Labels") or {}
+    own = [f"{has.get('CPU', 0):g} cores", f"{has.get('memory', 0) / 2**30:.1f} GiB of memory"]
+    names = [name for name in has if name not in ("CPU", "memory", "object_store_memory") and ":" not in name]
+    own += [f"{has[name]:g} {name}" for name in names]
+    return ", ".join([*own, *(f"{name}={value}" for name, value in labels.items() if not name.startswith("ray.io/"))])
+
+
 class Nodes:
     """The nodes of the cluster to which this process is connected.
 
     Args:
         ray: the module.
-        cpus: processors of a task.
     """
 
-    def __init__(self, ray: Any, cpus: float) -> None:
-        self._ray, self._cpus = ray, cpus
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
         self._checked: set[tuple[str, str]] = set()
 
-    def slots(self, memory: int) -> int:
-        """Return the number of tasks that run at the same time if none needs more than `memory` bytes."""
-        fit = [resources for resources in self._resources() if resources.get("memory", 0) >= memory]
-        return int(sum(resources["CPU"] for resources in fit) / self._cpus)
+    def slots(self, needs: Resources) -> int:
+        """Return the number of tasks with these needs that run at the same time."""
+        return sum(needs.at_once(node["Resources"]) for node in self._fitting(needs))
 
-    def largest_memory(self) -> int:
-        """Return the memory in bytes of the largest node that has processors for a task."""
-        return max((int(resources.get("memory", 0)) for resources in self._resources()), default=0)
+    def largest_memory(self, needs: Resources) -> int:
+        """Return the memory in bytes of the largest node that has what else a task needs."""
+        found = self._fitting(replace(needs, memory=None))
+        return max((int(node["Resources"].get("memory", 0)) for node in found), default=0)
 
-    def _resources(self) -> list[dict[str, float]]:
-        """Return the resources of the nodes that have processors for a task."""
-        found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return [resources for resources in found if resources.get("CPU", 0) >= self._cpus]
+    def _fitting(self, needs: Resources) -> list[dict[str, Any]]:
+        """Return the nodes that have what a task needs."""
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        return [node for node in alive if needs.fit(node["Resources"], node.get("Labels") or {})]
 
-    def another(self, node: str, memory: int) -> Any:
-        """Return a scheduling strategy for a node except this one that has `memory` bytes; None if there is none."""
+    def refuse_missing(self, needs: Resources, stage: str) -> None:
+        """Raise `ConfigError` if no node has what a task of a stage needs, and none will: Ray would wait for ever.
+
+        Where an autoscaler may add nodes, it decides.
+        """
+        if self._fitting(needs) or self._scales():
+            return
+        nodes = [_described(node) for node in self._ray.nodes() if node["Alive"]]
+        shown = "; ".join([*nodes[:_SHOWN], *([f"{len(nodes) - _SHOWN} more"] if len(nodes) > _SHOWN else [])])
+        raise ConfigError(
+            f"no node of the cluster has what a unit of {stage} needs: {needs}. The nodes have {shown or 'nothing'}",
+            kind="no-resources",
+            fix="Declare less, or start a node that has it: ray start --num-cpus --num-gpus --resources --labels.",
+        )
+
+    def _scales(self) -> bool:
+        """Return whether the cluster has an autoscaler that may add nodes."""
+        with contextlib.suppress(Exception):  # another release of Ray, or a client
+            return import_module("ray._private.state").state.get_max_resources_from_cluster_config() is not None
+        return False
+
+    def another(self, node: str, needs: Resources) -> Any:
+        """Return a scheduling strategy for a node except this one that has what a task needs; None if none is there."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        fit = [
-            found["NodeID"]
-            for found in self._ray.nodes()
-            if found["Alive"] and found["NodeID"] != node
-            if found["Resources"].get("CPU", 0) >= self._cpus and found["Resources"].get("memory", 0) >= memory
-        ]
+        fit = [found["NodeID"] for found in self._fitting(needs) if found["NodeID"] != node]
         return NodeAffinitySchedulingStrategy(random.SystemRandom().choice(fit), soft=True) if fit else None
 
-    def check(self, check: NodeCheck) -> None:
-        """Raise `ConfigError` if a node does not pass. Nodes that have passed for this folder are not asked again."""
-        ray, names = self._ray, self._names()
+    def check(self, check: NodeCheck, needs: Resources) -> None:
+        """Raise `ConfigError` if a node that may run such tasks does not pass.
+
+        Nodes that have passed for this folder are not asked again.
+        """
+        ray = self._ray
+        names = {node["NodeID"]: node["NodeManagerHostname"] for node in self._fitting(needs)}
         errors = ray.exceptions
         lost = (errors.NodeDiedError, errors.TaskUnschedulableError, errors.WorkerCrashedError)
         nodes = [node for node in names if (node, check.folder) not in self._checked]

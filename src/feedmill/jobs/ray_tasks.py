@@ -37,6 +37,7 @@ from feedmill.jobs.ray_nodes import (
     set_variables,
     unfit,
 )
+from feedmill.jobs.resources import Resources
 from feedmill.jobs.stragglers import lateness
 
 logger = logging.getLogger("feedmill")
@@ -95,7 +96,8 @@ class Tasks:
         stage: the units.
         nodes: the cluster.
         check: what a node must have and see.
-        cpus, memory, max_tasks: see `feedmill.jobs.ray_engine.RayEngine`.
+        resources: what a task needs.
+        max_tasks: see `feedmill.jobs.ray_engine.RayEngine`.
     """
 
     def __init__(
@@ -105,13 +107,21 @@ class Tasks:
         nodes: Nodes,
         check: NodeCheck,
         *,
-        cpus: float,
-        memory: int | None,
+        resources: Resources,
         max_tasks: int | None,
     ) -> None:
         self._ray, self._stage, self._nodes, self._check = ray, stage, nodes, check
-        self._cpus, self._memory, self._max_tasks = cpus, memory, max_tasks
-        self._options = {"num_cpus": cpus, "max_retries": 0, "retry_exceptions": False, "scheduling_strategy": "SPREAD"}
+        self._needs, self._memory, self._max_tasks = resources, resources.memory, max_tasks
+        self._options: dict[str, Any] = {
+            "num_cpus": resources.processors,
+            "max_retries": 0,
+            "retry_exceptions": False,
+            "scheduling_strategy": "SPREAD",
+        }
+        for name, value in ("num_gpus", resources.gpus), ("resources", resources.custom):
+            self._options |= {name: value} if value else {}
+        if resources.labels:  # older releases of Ray do not have it
+            self._options["label_selector"] = dict(resources.labels)
         self._remote = ray.remote(_call)
         self._shared = None if stage.shared is None else ray.put(stage.shared)
         self._limits = limits_of(stage.where)
@@ -242,7 +252,7 @@ class Tasks:
         chunk = self._open[number]
         memory = chunk.memory or self._memory
         options = {**self._options, **({} if memory is None else {"memory": memory})}
-        if avoid is not None and (other := self._nodes.another(avoid, memory or 0)) is not None:
+        if avoid is not None and (other := self._nodes.another(avoid, replace(self._needs, memory=memory))) is not None:
             options["scheduling_strategy"] = other
         name = f"{number}-{chunk.attempts}"
         more = f" and {len(chunk.items) - 1} more" if chunk.items[1:] else ""
@@ -342,7 +352,7 @@ class Tasks:
             return replace(Sent.of(Outcome([], self._poisoned(chunk, error, memory))), node="", process=0)
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
-            chunk.memory = min(more, self._nodes.largest_memory()) or None
+            chunk.memory = min(more, self._nodes.largest_memory(self._needs)) or None
         chunk.begin = time.monotonic() + 0.5 * 2 ** (chunk.tries - 1) * random.SystemRandom().uniform(0.5, 1.5)
         logger.warning(
             "%s: a worker was lost (%s); its unit runs again (%d of %d)",
@@ -355,10 +365,9 @@ class Tasks:
 
     def _at_once(self) -> int:
         """Return the number of tasks to hand to Ray: more than can run, so that none waits for this machine."""
-        slots = self._nodes.slots(self._memory or 0)
+        slots = self._nodes.slots(self._needs)
         if not slots and not self._warned:
-            memory = f" and {self._memory / 2**30:.1f} GiB of memory" if self._memory else ""
-            logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self._cpus, memory)
+            logger.warning("%s: no node of the cluster has %s: waiting for one", self._stage.name, self._needs)
         self._warned = not slots
         self._slots = slots if self._max_tasks is None else min(slots, self._max_tasks)
         most = min(max(8, 3 * slots), 4096)

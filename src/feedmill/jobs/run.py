@@ -29,6 +29,7 @@ from feedmill.jobs.engine import (
 from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.resources import limited
 
 logger = logging.getLogger("feedmill")
 
@@ -57,7 +58,8 @@ def run(
         function: a function at the top level of a module (it is sent to other processes by name).
         items: arguments; taken as needed, so a generator may be of any length.
         workers: processes; None for one per core. With one, with one item, and inside a daemon process (which may
-            have no children) the function runs in this process, unless the policy says otherwise.
+            have no children) the function runs in this process, unless the policy says otherwise. They are fewer if
+            this machine has not enough for what each needs (`feedmill.jobs.resources`).
         progress: advanced by one, or by the next of its sizes, for each item that is finished, in any order.
         chunk: items sent to a worker at once, for items that take less than a millisecond or so.
         preload: modules that workers need, imported once for all of them.
@@ -109,6 +111,7 @@ def _run_here(
         numbers: number of each item in the stage, if these are not all.
     """
     count = available_cores() if workers is None else workers
+    count = count if is_inside_unit() else limited(count)
     total = len(items) if isinstance(items, Sized) else None
     stage = None if where is None else where.stage
     name = stage or (None if progress is None else progress.label)

@@ -115,17 +115,30 @@ class History:
 
         Parts of a job array leave the note to the run that ends the step: they may have published outputs.
         """
-        if is_alone() or step.name not in self.began:
-            self.began[step.name] = others
-            self._store_all()
+        self.begin(step, others)
         try:
             yield
         except Exception:
             if is_alone():
-                del self.began[step.name]
-                self.published[step.name] = [path for path in files_of(step.outputs) if path not in others]
-                self._store_all()
+                self.abandon(step)
             raise
+
+    def begin(self, step: Step, others: list[str]) -> None:
+        """Note that a step begins; see `beginning`."""
+        if is_alone() or step.name not in self.began:
+            self.began[step.name] = others
+            self._store_all()
+
+    def drop(self, step: Step) -> None:
+        """Drop the note that a step began: it is up to date without having run."""
+        if self.began.pop(step.name, None) is not None:
+            self._store_all()
+
+    def abandon(self, step: Step) -> None:
+        """Note that a step has ended without its result: what it has published is its own."""
+        others = self.began.pop(step.name)
+        self.published[step.name] = [path for path in files_of(step.outputs) if path not in others]
+        self._store_all()
 
     def _store_all(self) -> None:
         names = [other.name for other in self._pipeline.steps]

@@ -19,6 +19,7 @@ import msgspec
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
 from feedmill.jobs.options import Option, _Names
+from feedmill.jobs.resources import NOTHING, Resources, parse
 from feedmill.storage import open_store, split_url
 
 _WORDS: dict[Any, str] = {
@@ -39,6 +40,7 @@ class Verb(NamedTuple):
         takes_many: whether its first argument is a list.
         in_place: whether its output lies beside its input, and is refused if it is there already.
         updates: whether it replaces outdated outputs without ``overwrite``.
+        by_file: whether each file of its output needs one file of its input only, and is found again.
     """
 
     module: str
@@ -46,12 +48,13 @@ class Verb(NamedTuple):
     takes_many: bool = False
     in_place: bool = False
     updates: bool = False
+    by_file: bool = False
 
 
 VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
-    "tag": Verb("curation.tag", takes_many=True, updates=True),
-    "embed": Verb("curation.embed", takes_many=True, updates=True),
+    "tag": Verb("curation.tag", takes_many=True, updates=True, by_file=True),
+    "embed": Verb("curation.embed", takes_many=True, updates=True, by_file=True),
     "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
     "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
     "filter": Verb("filtering", updates=True),
@@ -65,7 +68,7 @@ VERBS = {
     "prepare-media": Verb("indexing.prepare_media"),
     "reshard": Verb("writing.reshard", takes_output=True),
 }
-_KEYS = ("name", "verb", "inputs", "outputs", "options")
+_KEYS = ("name", "verb", "inputs", "outputs", "options", "resources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Step:
         verb: a name of `VERBS`.
         inputs, outputs: paths, URLs, patterns, or beginnings of file names.
         options: arguments of the verb's function.
+        resources: what a unit of the step needs.
         at: file and line, for errors.
     """
 
@@ -86,6 +90,7 @@ class Step:
     outputs: tuple[str, ...]
     options: Mapping[str, Any]
     at: str
+    resources: Resources = NOTHING
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -114,10 +119,12 @@ class Pipeline:
     Attributes:
         url: file of the description.
         steps: at least one.
+        overlap: whether steps that work file by file begin before all of their inputs are there.
     """
 
     url: str
     steps: list[Step] = field(default_factory=list)
+    overlap: bool = False
 
 
 def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
@@ -131,20 +138,22 @@ def read_pipeline(url: str | os.PathLike[str]) -> Pipeline:
     folder, name = split_url(path)
     document = read_config(open_store(folder).read(name), path)
     tree = document.value
-    if not isinstance(tree, dict) or set(tree) != {"steps"} or not isinstance(tree["steps"], list) or not tree["steps"]:
+    rest = dict(tree) if isinstance(tree, dict) else {}
+    listed, overlap = rest.pop("steps", None), rest.pop("overlap", False)
+    if rest or not isinstance(listed, list) or not listed or not isinstance(overlap, bool):
         raise ConfigError(
-            "expected a list of steps under the key 'steps', and nothing else",
+            "expected a list of steps under the key 'steps', and nothing else but 'overlap: true' or 'false'",
             file=path,
             kind="bad-config",
             fix="See docs/pipelines.md.",
         )
     steps: list[Step] = []
-    for number, item in enumerate(tree["steps"]):
+    for number, item in enumerate(listed):
         step = _step(document, number, item)
         if any(step.name == other.name for other in steps):
             raise _bad(f"two steps are called {step.name!r}", step.at, "Give each a 'name' of its own.")
         steps.append(step)
-    return Pipeline(path, steps)
+    return Pipeline(path, steps, overlap)
 
 
 def _step(document: Document, number: int, item: Any) -> Step:
@@ -171,9 +180,20 @@ def _step(document: Document, number: int, item: Any) -> Step:
         tuple(_texts(item.get("outputs"), "outputs", at)),
         options,
         at,
+        _resources(document, number, item),
     )
     _check_options(document, number, step)
     return step
+
+
+def _resources(document: Document, number: int, item: dict[str, Any]) -> Resources:
+    if "resources" not in item:
+        return NOTHING
+    try:
+        return parse(item["resources"])
+    except ConfigError as error:
+        error.file = document.at(("steps", number, "resources"))
+        raise
 
 
 def _texts(value: Any, key: str, at: str) -> Iterator[str]:

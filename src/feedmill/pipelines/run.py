@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import msgspec
 import orjson
 
 from feedmill._version import __version__
@@ -25,7 +24,9 @@ from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import current, is_alone
 from feedmill.jobs.events import of_step
 from feedmill.jobs.options import verb
+from feedmill.jobs.resources import needing
 from feedmill.jobs.work import alone
+from feedmill.pipelines.ahead import Ahead, added, as_plain
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.options import Run
@@ -97,7 +98,9 @@ def run(options: Run) -> RunReport:
         return _run_dry(chosen, History(described), options.overwrite, hashed)
     store, name = manifest_of(described.url)
     with alone(store, name):
-        return _run_all(chosen, History(described), options.overwrite, hashed, options.progress, options.on_step)
+        return _run_all(
+            described, chosen, History(described), options.overwrite, hashed, options.progress, options.on_step
+        )
 
 
 def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[StepReport]:
@@ -119,6 +122,7 @@ def _chosen(pipeline: str | os.PathLike[str], steps: Sequence[str]) -> tuple[Pip
 
 
 def _run_all(
+    pipeline: Pipeline,
     steps: Sequence[Step],
     history: History,
     force: bool,
@@ -129,18 +133,23 @@ def _run_all(
     report = RunReport(history.url)
     engine = current()
     of_parts = engine is not None and engine.name == "part"
-    for step in steps:
-        looked, inputs = _look(step, history, force, hashed, ())
-        report.steps.append(looked)
-        if not looked.reasons:
-            continue
-        # A run of `--finish` leaves the next step to the parts.
-        if of_parts and any(other.ran for other in report.steps):
-            report.waiting = report.steps.pop().name
-            break
-        if on_step is not None:
-            on_step(looked)
-        _run(step, looked, inputs, history, hashed, progress)
+    with Ahead(pipeline, steps, history) as ahead:
+        for step in steps:
+            counted = ahead.settle(step)
+            looked, inputs = _look(step, history, force, hashed, ())
+            report.steps.append(looked)
+            if not looked.reasons:
+                if counted:
+                    history.drop(step)
+                continue
+            # A run of `--finish` leaves the next step to the parts.
+            if of_parts and any(other.ran for other in report.steps):
+                report.waiting = report.steps.pop().name
+                break
+            if on_step is not None:
+                on_step(looked)
+            ahead.start(step, _overlap)
+            _run(step, looked, inputs, history, hashed, progress, ahead, counted)
     return report
 
 
@@ -170,7 +179,7 @@ def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool)
         arguments, others = arguments_of(step, history)
         done = step.function(**arguments, dry_run=True)
         refuse_planned(step, history, done.dry_run, others)
-        looked.report = _as_plain(done)
+        looked.report = as_plain(done)
         dry.merge(done.dry_run, step.name)
         for path in stale(step, history, done):
             dry.deletes_all(open_store(split_url(path)[0]), [split_url(path)[1]])
@@ -242,7 +251,16 @@ def _shown(what: str, changes: Sequence[str]) -> list[str]:
     return [*shown, f"{more} more {what}s differ"] if more > 0 else shown
 
 
-def _run(step: Step, done: StepReport, inputs: Files, history: History, hashed: bool, progress: bool | None) -> None:
+def _run(
+    step: Step,
+    done: StepReport,
+    inputs: Files,
+    history: History,
+    hashed: bool,
+    progress: bool | None,
+    ahead: Ahead,
+    counted: dict[str, Any],
+) -> None:
     arguments, others = arguments_of(step, history)
     refuse_others(step, history, arguments, others)
     if "progress" in inspect.signature(step.function).parameters:
@@ -250,15 +268,17 @@ def _run(step: Step, done: StepReport, inputs: Files, history: History, hashed: 
     began = time.perf_counter()
     with (
         history.beginning(step, others),
+        needing(step.resources),
         of_step(step.name if step.name == step.verb else f"{step.name} ({step.verb})"),
     ):
         report = step.function(**arguments)
-    done.seconds, done.ran, done.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
+    done.seconds, done.ran, done.report = round(time.perf_counter() - began, 3), True, as_plain(report)
+    done.report = added(done.report, counted) if counted else done.report
     for path in stale(step, history, report):
         folder, name = split_url(path)
         open_store(folder).delete(name)
         logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
-    outputs = files_of(step.outputs)
+    outputs = ahead.without_theirs(files_of(step.outputs))
     if not outputs:
         raise DataError(
             f"the step {step.name!r} has ended, but there are no files at {', '.join(step.outputs)}",
@@ -301,12 +321,6 @@ def _within(a: str, b: str) -> bool:
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(options), option=orjson.OPT_NON_STR_KEYS, default=str))
     return plain
-
-
-def _as_plain(report: Any) -> Any:
-    if hasattr(report, "as_dict"):
-        report = report.as_dict()
-    return msgspec.to_builtins(report, enc_hook=str)
 
 
 def arguments_of(step: Step, history: History) -> tuple[dict[str, Any], list[str]]:

@@ -1,0 +1,156 @@
+"""Steps that run ahead: as those that run one after another, in bytes, records and errors, after any kill."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import feedmill as fm
+from feedmill.errors import ConfigError, FeedmillError
+from feedmill.pipelines.ahead import added, counted
+from helpers import warm
+from helpers.kills import command, contents, finish
+from helpers.web_archives import archive, pages
+
+
+def make(folder: Path, *, overlap: bool, **more: Any) -> None:
+    for number, count in enumerate((160, 20, 8, 8)):
+        archive(folder / "raw" / f"{number}.warc.gz", pages(count, site=f"s{number}"))
+    tag = {"verb": "tag", "inputs": ["web/documents"]}
+    steps = [
+        {"verb": "extract", "inputs": ["raw"], "outputs": ["web"], "options": {"workers": 1}},
+        {
+            **tag,
+            "name": "lengths",
+            "outputs": ["web/attributes/lengths"],
+            "options": {"taggers": ["char_length_v1"], "name": "lengths", "workers": 1},
+        },
+        {
+            **tag,
+            "name": "rules",
+            "outputs": ["web/attributes/rules"],
+            "options": {"taggers": ["gopher_v2"], "name": "rules", "workers": 1, **more},
+        },
+    ]
+    (folder / "p.json").write_text(json.dumps({"steps": steps, "overlap": overlap}))
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """All files, with the manifest as text without times, which are those of this folder's files."""
+    found = contents(folder, leave_out=("p.json", "raw"))
+    text = re.sub(rb'"(version|seconds)": ("[^"]*"|[0-9.e+-]+)', b'"\\1": 0', found["p.run.json"])
+    return {**found, "p.run.json": text}
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What the steps write one after another."""
+    folder = tmp_path_factory.mktemp("calm")
+    make(folder, overlap=False)
+    finish(["run", "p.json"], folder)
+    return written(folder)
+
+
+def test_bytes_and_manifest_are_those_of_step_after_step(calm: dict[str, bytes], tmp_path: Path) -> None:
+    make(tmp_path, overlap=True)
+    finish(["run", "p.json"], tmp_path)
+    assert written(tmp_path) == calm
+    os.remove(tmp_path / "raw/3.warc.gz")
+    archive(tmp_path / "raw/3.warc.gz", pages(9, site="s3"))
+    assert finish(["run", "p.json"], tmp_path).count("ran in") == 3
+    assert finish(["run", "p.json"], tmp_path).count("up to date") == 3
+    assert json.loads((tmp_path / "p.run.json").read_bytes())["began"] == {}
+
+
+@pytest.mark.parametrize("number", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_any_time(number: int, calm: dict[str, bytes], tmp_path: Path) -> None:
+    numbers, killed = random.Random(number), 0
+    make(tmp_path / "first", overlap=True)
+    begun = time.monotonic()
+    finish(["run", "p.json"], tmp_path / "first")
+    seconds = time.monotonic() - begun
+    for n in range(number):
+        folder = tmp_path / f"killed{n}"
+        make(folder, overlap=True)
+        child = warm.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
+        time.sleep(numbers.uniform(0.2, 0.9) * seconds)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.killpg(child.pid, signal.SIGKILL)
+        killed += child.wait() != 0
+        finish(["run", "p.json"], folder)
+        found, same = written(folder), {**calm}
+        del found["p.run.json"], same["p.run.json"]  # whose reports say what was found again
+        assert found == same
+        assert "ran in" not in finish(["run", "p.json"], folder)
+    assert killed or number < 20
+
+
+def test_an_error_is_that_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ran ahead until then is the step's own, and another run goes on."""
+    make(tmp_path, overlap=True, tagger_modules=["own.py"], taggers=["own_v1"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FeedmillError, match=r"own\.py"):
+        fm.run("p.json", progress=False)
+    assert json.loads(Path("p.run.json").read_bytes())["began"] == {}
+    make(tmp_path, overlap=True)
+    assert [step.ran for step in fm.run("p.json", progress=False).steps] == [False, False, True]
+
+
+def test_files_of_others_are_refused_at_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, overlap=True)
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "web/attributes/lengths/0.jsonl.gz"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="the step 'lengths' would replace a file that this pipeline has not written"):
+        fm.run("p.json", progress=False)
+    assert mine.read_bytes() == b"mine"
+
+
+def test_counts_of_passes_add_up() -> None:
+    first = {"files": 3, "reused": 1, "models": {"m": {"texts": 2}}}
+    total = added(counted(first), counted({"files": 4, "reused": 3, "models": {"n": {"texts": 1}}}))
+    last = {"files": 4, "reused": 4, "models": {}, "rows": 7}
+    assert added(last, total) == {"files": 4, "reused": 1, "models": {"m": {"texts": 2}, "n": {"texts": 1}}, "rows": 7}
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"cpu": 1}, "unknown resource 'cpu'.*did you mean 'cpus'"),
+        ({"cpus": 1.5}, "1.5 of cpus is invalid. Use a whole number"),
+        ({"gpus": "one"}, "'one' of gpus is no number"),
+        ({"memory": "much"}, "'much' is not a size"),
+        ({"custom": {"GPU": 1}}, "'GPU' is not the name of a custom resource. Use gpus"),
+        ({"labels": {"kind": True}}, "True is not the value of a label 'kind'"),
+        ([1], "resources are not a mapping"),
+    ],
+)
+def test_wrong_resources_are_named(
+    resources: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    step = {"verb": "tag", "inputs": "x", "outputs": "y", "options": {"taggers": ["char_length_v1"]}}
+    Path("p.json").write_text(json.dumps({"steps": [{**step, "resources": resources}]}))
+    with pytest.raises(ConfigError, match=message) as found:
+        fm.run("p.json")
+    assert "p.json:" in str(found.value)
+
+
+def test_processes_of_this_machine_are_as_few_as_have_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, overlap=False)
+    monkeypatch.chdir(tmp_path)
+    described = json.loads(Path("p.json").read_text())
+    described["steps"][0]["resources"] = {"cpus": 1000}
+    Path("p.json").write_text(json.dumps(described))
+    with pytest.raises(ConfigError, match=r"a unit needs 1,000 cores, and this machine has \d+"):
+        fm.run("p.json", progress=False)
