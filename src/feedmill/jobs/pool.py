@@ -256,7 +256,7 @@ class Pool:
         for future in [future for future in self._unfinished if future.done()]:
             piece = self._unfinished.pop(future)
             if future.cancelled() or future.exception() is not None:
-                self._units.forget(piece.first)
+                self._units.retry(piece.first, "its worker process was lost")
                 continue
             piece.outcome = sent = future.result()
             self._kept += len(sent.data)
@@ -301,6 +301,7 @@ class Pool:
         for piece in unfinished:
             if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
                 piece.future = self._submit(piece.items)
+            self._units.retry(piece.first, "all worker processes were started again")
             self._begin(piece)
 
     def _submit(self, items: list[Any]) -> Future[Sent]:
