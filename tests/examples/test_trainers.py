@@ -1,4 +1,4 @@
-"""The programs of examples/frameworks: killed in the middle, and resumed on other ranks with another batch size.
+"""The programs of examples/trainers: killed in the middle, and resumed on other ranks with another batch size.
 
 Each is compared with one run that nothing disturbed: the samples of every step exactly, the losses to 1e-5.
 """
@@ -23,6 +23,8 @@ FRAMEWORKS = {
     "megatron_loop": ("torch", "torch"),
     "jax_loop": ("jax", "jax orbax-checkpoint"),
     "composer_train": ("composer", "mosaicml"),
+    "trl_sft": ("trl", "trl"),
+    "trl_dpo": ("trl", "trl"),
 }
 TOKENS = {"torchtitan_loop", "megatron_loop"}
 SINGLE = {"torchdata_loop", "composer_train"}
