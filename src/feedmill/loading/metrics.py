@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.events import replace_text, series
 from feedmill.storage.fetching.fetch import counters
 
 if TYPE_CHECKING:
@@ -213,16 +214,12 @@ class Metrics:
     def prometheus(self) -> str:
         """Return the figures in the text format of Prometheus, one series each, labeled with the rank."""
         figures = self.snapshot()
-        lines = []
-        for name, text in _HELP.items():
-            kind = "gauge" if name in ("position", "cost_spread") else "counter"
-            whole = f"feedmill_loader_{name}" + ("" if kind == "gauge" else "_total")
-            lines += [
-                f"# HELP {whole} {text}.",
-                f"# TYPE {whole} {kind}",
-                f'{whole}{{rank="{self.rank}"}} {figures[name]}',
-            ]
-        return "\n".join(lines) + "\n"
+        kinds = {name: "gauge" if name in ("position", "cost_spread") else "counter" for name in _HELP}
+        rank = {"rank": str(self.rank)}
+        return "".join(
+            series(f"feedmill_loader_{name}", kinds[name], text, [(rank, figures[name])])
+            for name, text in _HELP.items()
+        )
 
     def __str__(self) -> str:
         figures = self.snapshot()
@@ -249,10 +246,7 @@ class Metrics:
             with open(self._path(where.jsonl), "ab", buffering=0) as file:
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot()}) + b"\n")
         if where.prometheus is not None:
-            path = self._path(where.prometheus)
-            temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_text(self.prometheus())
-            os.replace(temporary, path)
+            replace_text(self._path(where.prometheus), self.prometheus())
 
     def _path(self, name: str | os.PathLike[str]) -> Path:
         from pathlib import Path
