@@ -234,9 +234,9 @@ class Metrics:
         """Return the accounts of each source and cell up to the position of all ranks, as ``plan.report(position)``.
 
         Returns:
-            Of each source its ``name`` and what is known of it: ``weight_asked`` and ``weight_realised``, ``drawn``,
-            whether it is ``exact``, ``repeats``, and the shares of tokens (`feedmill.planning.report.SourceReport`).
-            Empty if the plan is no `Plan`.
+            Of each source its ``name`` and the figures that the plan has: ``weight_asked`` and ``weight_realised``,
+            ``drawn``, whether it is ``exact``, ``repeats``, and the shares of tokens
+            (`feedmill.planning.report.SourceReport`). Empty if the plan is no `Plan`.
         """
         if self._plan is None:
             return []
