@@ -297,7 +297,8 @@ def _blocks(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     last = int(block.max())
     if last and np.count_nonzero(block == last) < _NEAR:
         block[block == last] = last - 1
-    return np.unique(block, return_inverse=True)[1]
+    numbers: npt.NDArray[np.int64] = np.unique(block, return_inverse=True)[1]
+    return numbers
 
 
 def _estimated(

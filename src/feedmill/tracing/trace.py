@@ -98,8 +98,15 @@ def trace(options: Trace) -> TraceReport:
             _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], options.show)
         return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
     if options.losses is not None:
-        run = {"global_batch": options.global_batch, "world": options.world, "start": start[0], "first_step": start[1]}
-        found = losses_of(plan, options.losses, by=options.by, **run)
+        found = losses_of(
+            plan,
+            options.losses,
+            by=options.by,
+            global_batch=options.global_batch,
+            world=options.world,
+            start=start[0],
+            first_step=start[1],
+        )
         return TraceReport(plan, {"recipe": path, "proxy": proxy, **found})
     samples = options.samples
     if options.steps is not None:
