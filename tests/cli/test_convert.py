@@ -66,7 +66,7 @@ def test_a_budget_is_a_number_or_a_share(tmp_path: Path) -> None:
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", 1.5)
     assert status == 1 and "--error-budget 1.5 is invalid" in shown
     status, shown = run(source, tmp_path / "e", "--to", "wds", "--error-budget", "nan")
-    assert status == 1 and "is invalid" in shown and not (tmp_path / "e").exists()
+    assert status == 1 and "is not a number" in shown and not (tmp_path / "e").exists()
 
 
 def test_tokens_go_to_a_folder_that_is_not_called_like_a_file(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from feedmill.curation.stat import StatTask
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.engine import Engine, Stage, StageUnfinished, current
+from feedmill.jobs.events import name_of
 from feedmill.jobs.parts import PartEngine
-from feedmill.jobs.processes import name_of
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from helpers import warm

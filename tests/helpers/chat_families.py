@@ -25,7 +25,6 @@ class Family:
         stop: text that ends an answer, or names of tokens of the next message, one of which does.
         last: text that ends the last answer, if it is another one.
         has: features: ``system``, ``tools``, ``thinking`` (kept in all answers), ``consecutive`` answers.
-        rewrites: whether it writes answers otherwise if more messages follow.
     """
 
     template: str
@@ -34,7 +33,6 @@ class Family:
     stop: str | tuple[str, ...]
     has: str = "system consecutive"
     last: str | None = None
-    rewrites: bool = False
 
 
 IM = ("<|im_end|>", "<|im_start|>")
@@ -79,7 +77,6 @@ FAMILIES: dict[str, Family] = {
         _IM_HEADER,
         "<|im_end|>",
         "system thinking",
-        rewrites=True,
     ),
     "hermes tools": Family(
         "{% if tools %}{{ '<|im_start|>system\n<tools>' }}{% for t in tools %}{{ t | tojson }}{% endfor %}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, FrozenInstanceError, fields, is_dataclass, replace
 from typing import Annotated
 
 import pytest
 
+from feedmill.errors import ConfigError
 from feedmill.jobs.options import Arg, Flag, Opt, Options, Processes, options_of, verb
 from feedmill.tokens.options import Tokenize
 
@@ -85,3 +87,31 @@ def test_one_text_for_several_is_one_of_them_and_not_its_letters() -> None:
 
     assert run("abc", more="de", either="fg") == (["abc"], ["de"], "fg")
     assert run(["abc"], more=("d", "e")) == (["abc"], ("d", "e"), "x")
+
+
+class Limited(Processes):
+    """Numbers."""
+
+    _: KW_ONLY
+    share: Annotated[float, Opt("T", "A share; default: by itself.", min=0, max=1)] = -1
+    either: Annotated[int | str, Opt("N", "A number or a word.", min=0)] = 0
+    on: Annotated[bool, Flag("On.")] = False
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"workers": 0}, "limited: workers=0 is below 1"),
+        ({"share": 1.5}, "limited: share=1.5 is above 1"),
+        ({"share": float("nan")}, "limited: share=nan is not a number"),
+        ({"either": -2}, "limited: either=-2 is below 0"),
+    ],
+)
+def test_limits_of_numbers_hold_in_python_too(named: dict[str, float], message: str) -> None:
+    @verb(Limited)
+    def limited(options: Limited) -> Limited:
+        return options
+
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        limited(**named)  # type: ignore[arg-type]
+    assert limited(share=-1, either="many", on=True) == Limited(either="many", on=True)

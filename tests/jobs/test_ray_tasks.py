@@ -20,10 +20,10 @@ import pytest
 from feedmill.errors import FeedmillError, NotFound
 from feedmill.jobs import ray_nodes, ray_tasks
 from feedmill.jobs.engine import Stage, Where
+from feedmill.jobs.events import units_of
 from feedmill.jobs.progress import Progress, Steps
 from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
 from feedmill.jobs.ray_tasks import Tasks
-from feedmill.jobs.stragglers import Stragglers
 from feedmill.storage import LocalStore, open_store
 from helpers import worker_functions as working
 
@@ -152,7 +152,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr(ray_tasks, "Stragglers", partial(Stragglers, clock))
+    monkeypatch.setattr(ray_tasks, "units_of", partial(units_of, clock=clock))
     monkeypatch.setattr(ray_tasks, "_LOOK", 0.0)
     return now
 
@@ -217,7 +217,7 @@ def test_a_lost_second_attempt_leaves_the_first(
         if reference == [] or not ray.stuck or len(run._open[7].tasks) == 0 or run._waiting.get(ray.stuck[0]) is None:
             return get(reference)
         outcome = get(reference)
-        if outcome[0].outcome().results == [49]:
+        if outcome.outcome().results == [49]:
             ray.stuck.clear()  # the first goes on
             raise RayError("lost")
         return outcome

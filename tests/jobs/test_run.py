@@ -19,10 +19,10 @@ from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs import processes
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where
+from feedmill.jobs.events import units_of
 from feedmill.jobs.pool import Pool
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
-from feedmill.jobs.stragglers import Stragglers
 from helpers import worker_functions as working
 
 
@@ -413,7 +413,7 @@ def quick(monkeypatch):
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr("feedmill.jobs.pool.Stragglers", partial(Stragglers, clock))
+    monkeypatch.setattr("feedmill.jobs.run.units_of", partial(units_of, clock=clock))
     monkeypatch.setattr("feedmill.jobs.pool._LOOK", 0.05)
     monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.1)  # a worker that is stopped cleans nothing up
 

@@ -132,10 +132,10 @@ def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
         ({"max_share": ["0.25"]}, "too few mixtures: 1 different"),
         ({"concentration": "5,1"}, "two of them in order"),
         ({"concentration": "a"}, "--concentration is 'a'"),
-        ({"temperature": float("nan")}, "--temperature is nan"),
+        ({"temperature": float("nan")}, "temperature=nan is not a number"),
         ({"max_repeats": 0, "target": 5}, "--max-repeats is 0"),
-        ({"target": 0}, "--target is 0"),
-        ({"count": 0}, "--count is 0"),
+        ({"target": 0}, "target=0 is below 1"),
+        ({"count": 0}, "count=0 is below 1"),
     ],
 )
 def test_limits_that_no_mixture_keeps_are_errors_with_the_arithmetic(

@@ -246,7 +246,7 @@ def command(
                 following.append(show(made, *([as_json] if json else [])))
 
             if engines:
-                run_on_engine(work, EngineOptions(**given), values, as_json=as_json)
+                run_on_engine(work, show.__name__.rstrip("_"), EngineOptions(**given), values, as_json=as_json)
             else:
                 work()
             quiet = as_json or bool(values.get("dry_run"))

@@ -37,6 +37,8 @@ class EngineOptions(Options, kw_only=True):
     work: Annotated[str | None, Opt("DIR", "ray, part: folder or URL for work on outputs in object stores.")] = None
     part: Annotated[str | None, Opt("K/N", "part: this part of N; /N or nothing: as the job array says.")] = None
     finish: Annotated[bool, Flag("part: run what the parts left, and publish the output.")] = False
+    events: Annotated[str | None, Opt("FILE", "Append what becomes of each unit to this file, as JSON lines.")] = None
+    metrics: Annotated[str | None, Opt("FILE", "Keep the state of units in this file, as Prometheus reads it.")] = None
 
 
 _OF = {
@@ -50,18 +52,22 @@ _OF = {
 """Parameter -> engines that have it."""
 
 
-def run_on_engine(verb: Callable[[], None], chosen: EngineOptions, options: dict[str, Any], *, as_json: bool) -> None:
+def run_on_engine(
+    verb: Callable[[], None], name: str, chosen: EngineOptions, options: dict[str, Any], *, as_json: bool
+) -> None:
     """Run a verb on the engine of its command line.
 
     Args:
+        name: of the verb.
         options: the verb's, of which ``workers`` and ``dry_run`` are read.
     """
     settings = dict(vars(chosen))
+    events, metrics = settings.pop("events"), settings.pop("metrics")
     engine = chosen_engine(settings.pop("engine"), settings, workers=options.get("workers"))
     if options.get("dry_run"):  # nothing is sent to other machines
         verb()
         return
-    with engine as engine:
+    with engine as engine, _told(events, metrics, name):
         if engine is None or engine.name != PART or engine.finish:
             verb()
             return
@@ -73,6 +79,14 @@ def run_on_engine(verb: Callable[[], None], chosen: EngineOptions, options: dict
             _show(ended, engine.part, as_json)
             if not ended.last:
                 raise typer.Exit(UNFINISHED) from None
+
+
+def _told(events: str | None, metrics: str | None, verb: str) -> AbstractContextManager[Any]:
+    if events is None and metrics is None:
+        return nullcontext()
+    from feedmill.jobs.events import Events
+
+    return Events(events, metrics, verb=verb)
 
 
 def chosen_engine(

@@ -412,8 +412,6 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             raise _bad(
                 "--by embeddings requires --embeddings", "Make them with 'documents embed', and give their name."
             )
-        if self.clusters < 0:
-            raise _bad(f"{self.clusters} clusters are invalid", "Use 1 or more, or 0 for the default.")
         shingles = {"ngram": 5, "keep_case": False, "keep_punctuation": False, "bands": 0, "rows": 0}
         for name, default in {**shingles, "signatures": None, "removal": COVERED}.items():
             if getattr(self, name) != default:

@@ -12,6 +12,7 @@ the outputs, and publishes them when all are there.
   outputs, and what a killed job left; `lock.py`: the lock under which it is written; `unit_files.py`: files of units.
 - `policy.py`: the `on_error` policies and error budgets; `left_out.py`: what a verb leaves out, by reason;
   `reports.py`: the base class of reports; `dry_run.py`: what a verb would do.
+- `events.py`: the record of units: what bars, event files, metrics and the browser show of them.
 - `progress.py`: signs of life, which move by the bytes of `inside.py`; `amounts.py`: sizes and durations as text.
 - `buffers.py`, `cores.py`, `garbage.py`: memory, cores and collections of cycles; `memory.py`: how much memory a task
   may take.

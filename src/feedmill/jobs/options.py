@@ -47,7 +47,7 @@ from typing import (
     get_origin,
 )
 
-from feedmill.errors import did_you_mean
+from feedmill.errors import ConfigError, did_you_mean
 
 Path = str | os.PathLike[str]
 Paths = Sequence[Path]
@@ -174,6 +174,17 @@ class Option(NamedTuple):
     default: Any
     positional: bool
 
+    def outside(self, value: Any) -> tuple[str, str] | None:
+        """Return which limit a number exceeds, as ``below 1``, and what to do. The default may be beyond the limits."""
+        if not isinstance(value, int | float) or isinstance(value, bool) or value == self.default:
+            return None
+        low, high = self.opt.min, self.opt.max
+        if (low is None or value >= low) and (high is None or value <= high):
+            return None  # also without limits
+        what = f"below {low:,}" if low is not None and value < low else "not a number"
+        what = f"above {high:,}" if high is not None and value > high else what
+        return what, f"Use {low:,} or more." if high is None else f"Use a number from {low or 0:,} to {high:,}."
+
 
 class _Names(dict[str, Any]):
     """The names of a module, and of the one that does the work; those that both lack stand for themselves."""
@@ -230,6 +241,10 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
             except TypeError as error:
                 required = [option.name for option in options.values() if option.default is MISSING]
                 raise TypeError(f"{work.__name__}({', '.join([*required, '...'])}): {error}") from None
+            for name, value in vars(given).items():
+                if name in options and (outside := options[name].outside(value)) is not None:
+                    what, fix = outside
+                    raise ConfigError(f"{work.__name__}: {name}={value} is {what}", kind="bad-option", fix=fix)
             for name in (option.name for option in options.values() if option.hint in (Path, Paths)):
                 opened = getattr(getattr(given, name), "url", None)
                 if opened is not None:  # a dataset or a plan
@@ -244,6 +259,7 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
             return run_dry(lambda: work(given))
 
         run.__doc__ = _described(declared.__doc__ or "", options, work.__doc__ or "")
+        run.options = options  # type: ignore[attr-defined]
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.hint for option in options.values()}
         return run

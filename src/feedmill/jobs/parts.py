@@ -104,7 +104,8 @@ class PartEngine(Engine):
         numbers = range(len(items)) if stage.where.numbers is None else stage.where.numbers
         own = [number for number, n in enumerate(numbers) if n % self.parts == self.part - 1]
         stage.steps.only(own)
-        for result in stage.local([items[number] for number in own], progress=stage.steps.progress):
+        mine = [numbers[number] for number in own]
+        for result in stage.local([items[number] for number in own], numbers=mine, progress=stage.steps.progress):
             if stage.where.record is not None:
                 stage.where.record(result)
         marks.write_bytes(f"{stage.key}-{self.part}-of-{self.parts}", b"")

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import select
+import socket
 import sys
 import threading
 import time
@@ -23,11 +24,12 @@ from typing import Any
 
 from feedmill.errors import FeedmillError
 from feedmill.jobs.engine import Policy
+from feedmill.jobs.events import Units, name_of
 from feedmill.jobs.inside import ReadCounts
 from feedmill.jobs.pickling import pickled
-from feedmill.jobs.processes import Context, Sent, Served, Shared, begin, name_of, work
+from feedmill.jobs.processes import Context, Sent, Served, Shared, begin, work
 from feedmill.jobs.progress import Progress, Steps, still
-from feedmill.jobs.stragglers import Stragglers, lateness
+from feedmill.jobs.stragglers import lateness
 
 logger = logging.getLogger("feedmill")
 
@@ -104,10 +106,11 @@ class Pool:
         policy: Policy,
         progress: Progress | None,
         stage: str | None,
+        units_of: Callable[[], Units],
     ) -> None:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
-        self._stage, self._steps = stage, Steps(progress)
+        self._stage, self._units_of, self._steps = stage, units_of, Steps(progress)
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
         self._read_counts: ReadCounts | None = None
@@ -116,7 +119,8 @@ class Pool:
                 self._read_counts = ReadCounts()
         self._waiting: deque[_Piece] = deque()
         self._unfinished: dict[Future[Sent], _Piece] = {}
-        self._stragglers = Stragglers()
+        self._units: Units
+        self._node = socket.gethostname()
         self._sent = self._kept = self._restarts = 0
 
     def _start(self) -> None:
@@ -135,14 +139,13 @@ class Pool:
         )
 
     def results(self) -> Iterator[Any]:
-        if self._steps.progress is None or self._read_counts is None:
+        with self._units_of() as self._units, contextlib.ExitStack() as stack:
+            if self._steps.progress is not None:
+                stack.enter_context(self._steps.progress.showing(self._units))
+                if self._read_counts is not None:
+                    stack.callback(self._read_counts.close)
+                    stack.enter_context(self._steps.progress.watching(self._read_counts.total))
             yield from self._results()
-            return
-        try:
-            with self._steps.progress.watching(self._read_counts.total):
-                yield from self._results()
-        finally:
-            self._read_counts.close()
 
     def _results(self) -> Generator[Any, None, None]:
         finished = False
@@ -194,8 +197,10 @@ class Pool:
 
     def _begin(self, piece: _Piece) -> None:
         self._unfinished[piece.future] = piece
-        numbers = range(piece.first, piece.first + len(piece.items))
-        self._stragglers.begin(piece.first, sum(map(self._steps.size_of, numbers)))
+        count = len(piece.items)
+        numbers = range(piece.first, piece.first + count)
+        names = list(map(name_of, piece.items[:4])) if self._units.name is not None else ()
+        self._units.begin(piece.first, sum(map(self._steps.size_of, numbers)), count=count, names=names)
 
     def _next(self) -> Sent:
         """Return what the first chunk gave; restart workers that die or hang, up to `restarts` times."""
@@ -247,27 +252,28 @@ class Pool:
 
     def _collect(self) -> None:
         """Take what has ended, in any order. What broke the pool is raised when it is the turn of its chunk."""
-        self._stragglers.tick()
+        self._units.tick()
         for future in [future for future in self._unfinished if future.done()]:
             piece = self._unfinished.pop(future)
             if future.cancelled() or future.exception() is not None:
-                self._stragglers.forget(piece.first)
+                self._units.retry(piece.first, "its worker process was lost")
                 continue
-            piece.outcome = future.result()
-            self._kept += len(piece.outcome.data)
-            self._stragglers.end(piece.first)
-            for number, counted in enumerate(piece.outcome.counted, piece.first):
+            piece.outcome = sent = future.result()
+            self._kept += len(sent.data)
+            self._units.outcome(piece.first, sent)
+            for number, counted in enumerate(sent.counted, piece.first):
                 self._steps.finish(number, counted)
+        self._units.start_oldest(self._count, self._node)
 
     def _name_late(self) -> None:
         """Warn of chunks that take far longer than others. If a worker is stopped, start all again, once for each."""
         running = {piece.first: piece for piece in islice(self._unfinished.values(), self._count)}
-        late = {first: age for first, age in self._stragglers.late() if first in running}
+        late = {first: age for first, age in self._units.late() if first in running}
         stopped = self._context.stopped() if late else []
         again = False
         for first, age in late.items():
-            piece, median = running[first], self._stragglers.median_text(first)
-            self._stragglers.named(first)
+            piece, median = running[first], self._units.median_text(first)
+            self._units.named(first)
             text = lateness(self._stage, list(map(name_of, piece.items)), age, median)
             if stopped:
                 text += f": the worker process {stopped[0]} is stopped"
@@ -295,6 +301,7 @@ class Pool:
         for piece in unfinished:
             if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
                 piece.future = self._submit(piece.items)
+            self._units.retry(piece.first, "all worker processes were started again")
             self._begin(piece)
 
     def _submit(self, items: list[Any]) -> Future[Sent]:

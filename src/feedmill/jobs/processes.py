@@ -8,10 +8,11 @@ milliseconds, with all imported modules. Otherwise they come from a fork server:
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
-import reprlib
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,11 +38,12 @@ from feedmill.errors import IN_WORKER, FeedmillError, debugging, shortened
 from feedmill.jobs import inside
 from feedmill.jobs.main_program import START_TIMEOUT, MainProgram, check_not_importing
 
+logger = logging.getLogger("feedmill")
+
 _GRACE = 3.0  # seconds that a worker has to clean up before it is killed
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_UNNAMED: tuple[Any, ...] = (object.__str__, bytes.__str__)
-"""Methods of items without a name."""
 _working = False  # in a worker: whether the function is running
+_LOGGED = 1000  # texts of warnings that are kept of a chunk
 _stopping = False  # in a worker: whether SIGTERM has interrupted the function
 
 
@@ -49,12 +51,15 @@ _stopping = False  # in a worker: whether SIGTERM has interrupted the function
 class Outcome:
     """The results of a chunk, in order; if an item failed, its error replaces the rest.
 
-    `counted` has the bytes that were read for each (`feedmill.jobs.inside`).
+    `counted` has the bytes that were read for each (`feedmill.jobs.inside`), `logged` the texts of the warnings that
+    they logged, each once, and `seconds` is the time that they took.
     """
 
     results: list[Any]
     error: Exception | None = None
     counted: list[int] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Shared:
@@ -79,16 +84,24 @@ _shared: Shared | None = None
 class Sent:
     """An outcome on its way: pickled until its turn, so that its size is known and those that wait are small.
 
-    `counted` is that of the outcome, one number for each result.
+    `counted`, `logged` and `seconds` are those of the outcome; `why` is its error in words. `node` and `process` are
+    those of the worker.
     """
 
     data: bytes
     counted: list[int]
+    logged: list[str]
+    seconds: float
+    why: str | None
+    node: str
+    process: int
 
     @classmethod
     def of(cls, outcome: Outcome) -> Sent:
         """Pickle an outcome."""
-        return cls(pickle.dumps((outcome.results, outcome.error), pickle.HIGHEST_PROTOCOL), outcome.counted)
+        data = pickle.dumps((outcome.results, outcome.error), pickle.HIGHEST_PROTOCOL)
+        why = None if outcome.error is None else str(outcome.error)
+        return cls(data, outcome.counted, outcome.logged, outcome.seconds, why, socket.gethostname(), os.getpid())
 
     def outcome(self) -> Outcome:
         """Return the outcome."""
@@ -112,37 +125,41 @@ def work(function: Callable[..., Any], items: Sequence[Any]) -> Sent:
 
 def outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any]) -> Outcome:
     """Call `function` on each item, with the shared value first unless it is None."""
-    results: list[Any] = []
-    counted: list[int] = []
+    found, logged, began = Outcome([]), _Logged(), time.monotonic()
+    logger.addFilter(logged)
     try:
         call = function if shared is None else partial(function, shared)
         for item in items:
             before = inside.count()
-            results.append(call(item))
-            counted.append(inside.count() - before)
-        return Outcome(results, counted=counted)
+            found.results.append(call(item))
+            found.counted.append(inside.count() - before)
     except Exception as error:
-        return Outcome(results, _portable(error), counted)
+        found.error = _portable(error)
+    finally:
+        logger.removeFilter(logged)
+    found.logged, found.seconds = logged.texts, time.monotonic() - began
+    return found
 
 
-def name_of(item: Any) -> str:
-    """Return an item's name for messages: its own, that of its file, or that of an element of a tuple."""
-    name = _own_name(item)
-    if name is not None:
-        return name[:200]
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 120
-    return short.repr(item)
+class _Logged(logging.Filter):
+    """Keeps the texts of warnings; other handlers get them as well, and none is taken for a missing one."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[str, None] = {}
+        self._more = 0
 
-def _own_name(item: Any) -> str | None:
-    if isinstance(item, str | os.PathLike) or type(item).__str__ not in _UNNAMED:
-        return str(item)
-    for part in item if type(item) is tuple else (getattr(item, "file", None), getattr(item, "path", None)):
-        name = None if part is None else _own_name(part)
-        if name is not None:
-            return name
-    return None
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING and (text := record.getMessage()) not in self._texts:
+            if len(self._texts) < _LOGGED:
+                self._texts[text] = None
+            else:
+                self._more += 1
+        return True
+
+    @property
+    def texts(self) -> list[str]:
+        return [*self._texts, *([f"{self._more:,} more warnings of this unit"] if self._more else ())]
 
 
 def _portable(error: Exception) -> Exception:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from feedmill.jobs.amounts import human_duration, human_size
 
@@ -63,6 +63,15 @@ def still() -> Iterator[None]:
             one.draw()
 
 
+class _Stage(Protocol):
+    """The record of the units of a stage; see `feedmill.jobs.events.Units`."""
+
+    @property
+    def left(self) -> float | None: ...
+
+    def text(self) -> str: ...
+
+
 class Progress:
     """Progress of one piece of work on stderr, shown during a ``with`` block.
 
@@ -84,6 +93,7 @@ class Progress:
         self._counted_now: Callable[[], int] | None = None
         self._settled = self._most = 0
         self._note = ""
+        self._units: list[_Stage] = []
         self._sizes: Sequence[int] | None = None
         self._steps = 0  # of the sizes
         self._bar: Bar | None = None
@@ -135,6 +145,18 @@ class Progress:
             yield
         finally:
             self._counted_now = None
+
+    @contextlib.contextmanager
+    def showing(self, units: _Stage | None) -> Iterator[None]:
+        """Show the state of the units of a stage beside the rate, for the duration of the block."""
+        if units is None:
+            yield
+            return
+        self._units.append(units)
+        try:
+            yield
+        finally:
+            self._units.remove(units)
 
     def settle(self, counted: int) -> None:
         """Say that the next step, which is finished, is the origin of `counted` bytes."""
@@ -200,12 +222,21 @@ class Progress:
         rate = self.rate
         if self.total and self.done >= self.total:
             return f"in {human_duration(self.elapsed)}"
-        return "" if rate is None or not self.total else f"{human_duration((self.total - self.shown) / rate)} left"
+        if not self.total:
+            return ""
+        # Where bytes of unfinished units are counted, their rate says more than that of the units that have ended.
+        if self._counted_now is None and len(self._units) == 1 and (left := self._units[0].left) is not None:
+            return f"{human_duration(left)} left"
+        return "" if rate is None else f"{human_duration((self.total - self.shown) / rate)} left"
+
+    def note_text(self) -> str:
+        """Return what is shown beside the rate."""
+        return "; ".join(text for text in (self._note, *(units.text() for units in list(self._units))) if text)
 
     def line(self) -> str:
         """Return the state as one line of text."""
         share = f" ({self.shown / self.total:.0%})" if self.total else ""
-        parts = [self.amount() + share, self.speed(), self.left(), self._note]
+        parts = [self.amount() + share, self.speed(), self.left(), self.note_text()]
         return f"{self.label}: {', '.join(part for part in parts if part)}"
 
     def _refresh(self) -> None:
@@ -217,7 +248,7 @@ class Progress:
             amount=self.amount(),
             rate=self.speed(),
             left=self.left(),
-            note=self._note,
+            note=self.note_text(),
         )
         self._bar.refresh()
 
@@ -310,6 +341,10 @@ class Steps:
         """Show `text` beside the rate."""
         if self.progress is not None:
             self.progress.note(text)
+
+    def showing(self, units: _Stage) -> contextlib.AbstractContextManager[None]:
+        """Show the state of the units of a stage beside the rate, for the duration of the block."""
+        return contextlib.nullcontext() if self.progress is None else self.progress.showing(units)
 
     def only(self, numbers: Sequence[int]) -> None:
         """Leave out all items but these."""

@@ -16,15 +16,16 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.jobs import engine, processes
 from feedmill.jobs.engine import Stage, share
-from feedmill.jobs.processes import Outcome, Sent, name_of
+from feedmill.jobs.events import name_of, units_of
+from feedmill.jobs.processes import Outcome, Sent
 from feedmill.jobs.ray_nodes import (
     NodeCheck,
     Nodes,
@@ -36,7 +37,7 @@ from feedmill.jobs.ray_nodes import (
     set_variables,
     unfit,
 )
-from feedmill.jobs.stragglers import Stragglers, lateness
+from feedmill.jobs.stragglers import lateness
 
 logger = logging.getLogger("feedmill")
 
@@ -50,6 +51,8 @@ _WARNINGS = 1000  # texts of warnings that are logged for a stage
 
 _KEPT = 256 << 20
 """Bytes of facts that may wait for an unfinished unit before them, beyond those of four tasks for each that runs."""
+_PLACES = 8
+"""Oldest units whose places are looked up."""
 _MARGIN = 8  # tasks that may overtake another in Ray's queue
 
 
@@ -117,10 +120,16 @@ class Tasks:
         self._done: dict[int, Sent] = {}
         self._kept = self._ended_count = 0
         self._looked = 0.0
-        self._stragglers = Stragglers()
+        total = len(stage.items) if isinstance(stage.items, Sized) else None
+        self._units = units_of(stage.name, total=total, numbers=stage.where.numbers)
+        self._slots = 0
 
     def results(self) -> Iterator[Any]:
         """Yield results in order."""
+        with self._units, self._stage.steps.showing(self._units):
+            yield from self._results()
+
+    def _results(self) -> Iterator[Any]:
         again: deque[int] = deque()
         head, sent, resized, most, more = 0, 0, 0.0, 8, True
         while more or head < sent:
@@ -161,7 +170,7 @@ class Tasks:
         self._done[number] = outcome
         self._kept += len(outcome.data)
         self._ended_count += 1
-        self._stragglers.end(number)
+        self._units.outcome(number, outcome)
         for unit in range(len(outcome.counted)):
             self._stage.steps.finish(chunk.first + unit)
         for task in chunk.tasks:
@@ -179,6 +188,9 @@ class Tasks:
         if avoid is not None and (other := self._nodes.another(avoid, memory or 0)) is not None:
             options["scheduling_strategy"] = other
         name = f"{number}-{chunk.attempts}"
+        more = f" and {len(chunk.items) - 1} more" if chunk.items[1:] else ""
+        shown = f"{self._units.verb or 'feedmill'} {self._stage.name}: {name_of(chunk.items[0])}{more}"
+        options["name"] = shown  # in Ray's dashboard
         task = self._remote.options(**options).remote(
             self._stage.function, self._shared, chunk.items, self._check, name
         )
@@ -186,20 +198,24 @@ class Tasks:
         chunk.attempts += 1
         chunk.expected = self._ended_count + len(self._waiting) + _MARGIN
         if len(chunk.tasks) == 1:
-            units = range(chunk.first, chunk.first + len(chunk.items))
-            self._stragglers.begin(number, sum(map(self._stage.steps.size_of, units)))
+            count = len(chunk.items)
+            size = sum(map(self._stage.steps.size_of, range(chunk.first, chunk.first + count)))
+            names = list(map(name_of, chunk.items[:4]))
+            self._units.begin(number, size, number=chunk.first, count=count, names=names)
+        else:
+            self._units.second(number)
 
     def _ended(self) -> Iterator[tuple[int, Sent | None]]:
         """Wait for tasks; yield the numbers of chunks that have ended, with None for those to be submitted again."""
         ray = self._ray
         if not self._waiting:
             time.sleep(0.05)
-            self._stragglers.tick()
+            self._units.tick()
             return
         found, _ = ray.wait(list(self._waiting), num_returns=1, timeout=_LOOK)
         if found:  # and all others that have ended
             found, _ = ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0)
-        self._stragglers.tick()
+        self._units.tick()
         for reference in found:
             number = self._waiting.pop(reference, None)
             if number is None:  # the other attempt has just ended
@@ -207,29 +223,36 @@ class Tasks:
             self._late.discard(reference)
             del self._open[number].tasks[reference]
             try:
-                outcome, warnings = ray.get(reference)
-                self._warn(warnings)
+                outcome = ray.get(reference)
+                self._warn(outcome.logged)
                 yield number, outcome
             except ray.exceptions.RayError as error:
                 if not self._open[number].tasks:  # no other attempt is in progress
-                    self._stragglers.forget(number)
-                    yield number, self._lost(self._open[number], error)
+                    sent = self._lost(self._open[number], error)
+                    if sent is None:
+                        self._units.retry(number, f"a worker was lost ({type(error).__name__})")
+                    yield number, sent
 
     def _name_late(self) -> None:
         """Warn of units that take far longer than others, and try them once more, elsewhere."""
         if time.monotonic() - self._looked < _LOOK:
             return
         self._looked = time.monotonic()
-        for number, age in self._stragglers.late():
+        self._units.start_oldest(max(1, self._slots))
+        for number in self._units.oldest_keys(_PLACES):
+            chunk = self._open.get(number)
+            if chunk is not None and (at := place_of(self._check, f"{number}-{max(chunk.tasks.values(), default=0)}")):
+                self._units.start(number, at.node, at.pid)
+        for number, age in self._units.late():
             chunk = self._open[number]
             place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
             if place is None and self._ended_count < chunk.expected:
                 continue  # it waits for a free core
             where = " and no worker has begun it" if place is None else f" on node {place.node}, process {place.pid}"
             text = lateness(
-                self._stage.name, list(map(name_of, chunk.items)), age, self._stragglers.median_text(number), where
+                self._stage.name, list(map(name_of, chunk.items)), age, self._units.median_text(number), where
             )
-            self._stragglers.named(number)
+            self._units.named(number)
             if not chunk.retried:
                 chunk.retried = True
                 self._late.update(chunk.tasks)
@@ -255,7 +278,7 @@ class Tasks:
         memory = isinstance(error, exceptions.OutOfMemoryError)
         most = _MEMORY_TRIES if memory else _TRIES
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
-            return Sent.of(Outcome([], self._poisoned(chunk, error, memory)))
+            return replace(Sent.of(Outcome([], self._poisoned(chunk, error, memory))), node="", process=0)
         if memory:  # at most what a node has: a task that fits nowhere would never start
             more = 2 * (chunk.memory or self._memory or 1 << 30)
             chunk.memory = min(more, self._nodes.largest_memory()) or None
@@ -276,6 +299,7 @@ class Tasks:
             memory = f" and {self._memory / 2**30:.1f} GiB of memory" if self._memory else ""
             logger.warning("no node of the cluster has %g free cores%s for a unit: waiting for one", self._cpus, memory)
         self._warned = not slots
+        self._slots = slots if self._max_tasks is None else min(slots, self._max_tasks)
         most = min(max(8, 3 * slots), 4096)
         return most if self._max_tasks is None else min(most, self._max_tasks)
 
@@ -320,32 +344,14 @@ _passed: set[bytes] = set()
 """Checks that this worker has passed."""
 
 
-class _Kept(logging.Handler):
-    """Keeps the texts of warnings."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts[record.getMessage()] = None
-
-
-def _call(
-    function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck, name: str
-) -> tuple[Sent, list[str]]:
-    """Run units in a worker of Ray; return their outcome, and the warnings that they logged.
+def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck, name: str) -> Sent:
+    """Run units in a worker of Ray; return their outcome.
 
     Args:
         name: of this attempt, among all of the stage.
     """
-    kept = _Kept()
-    logger.addHandler(kept)
-    try:
-        with at_work(check, name):
-            return Sent.of(_outcome(function, shared, items, check)), list(kept.texts)
-    finally:
-        logger.removeHandler(kept)
+    with at_work(check, name):
+        return Sent.of(_outcome(function, shared, items, check))
 
 
 def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck) -> Outcome:

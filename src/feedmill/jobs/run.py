@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -12,6 +15,7 @@ from feedmill.errors import ConfigError
 from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Stage, Where, current, is_inside_unit
+from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.progress import Progress, Steps
 
 Item = TypeVar("Item")
@@ -77,15 +81,24 @@ def _run_here(
     preload: Sequence[str],
     policy: Policy,
     stage: str | None,
+    numbers: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Generator[Result, None, None]:
+    """Run items on processes of this machine.
+
+    Args:
+        numbers: number of each item in the stage, if these are not all.
+    """
     count = available_cores() if workers is None else workers
+    total = len(items) if isinstance(items, Sized) else None
+    name = stage or (None if progress is None else progress.label)
+    units = partial(units_of, name, total=total, numbers=numbers)
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
     if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
-        return _here(call, everything, progress)
+        return _here(call, everything, progress, None if not first or name is None or is_inside_unit() else units)
     from feedmill.jobs.pickling import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
@@ -94,7 +107,7 @@ def _run_here(
         chunk = 1
     main = needs_main(function, policy.shared, first[0])
     start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-    return _closing(Pool(function, everything, count, chunk, start, policy, progress, stage).results())
+    return _closing(Pool(function, everything, count, chunk, start, policy, progress, stage, units).results())
 
 
 def run_largest_first(
@@ -114,18 +127,37 @@ def run_largest_first(
 
 
 def _here(
-    call: Callable[[Item], Result], items: Iterable[Item], progress: Progress | None
+    call: Callable[[Item], Result],
+    items: Iterable[Item],
+    progress: Progress | None,
+    units_of: Callable[[], Units] | None,
 ) -> Generator[Result, None, None]:
-    if progress is None:
+    if progress is None and units_of is None:
         for item in items:
             yield call(item)
         return
-    with progress.watching(inside.since_now()):
-        for item in items:
+    steps, node, process = Steps(progress), socket.gethostname(), os.getpid()
+    with contextlib.ExitStack() as stack:
+        units = None if units_of is None else stack.enter_context(units_of())
+        if progress is not None:
+            stack.enter_context(progress.watching(inside.since_now()))
+            stack.enter_context(progress.showing(units))
+        for number, item in enumerate(items):
             before = inside.count()
-            result = call(item)
-            progress.settle(inside.count() - before)
-            progress.advance()
+            if units is not None:
+                units.tick()
+                units.begin(number, steps.size_of(number), names=[name_of(item)])
+                units.start(number, node, process)
+            try:
+                result = call(item)
+            except Exception as error:
+                if units is not None:
+                    units.fail(number, str(error))
+                raise
+            if units is not None:
+                units.tick()
+                units.end(number)
+            steps.finish(number, inside.count() - before)
             yield result
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.events import replace_text, series
 from feedmill.storage.fetching.fetch import counters
 
 if TYPE_CHECKING:
@@ -253,21 +254,16 @@ class Metrics:
             sources: the accounts of sources, which get one series each, labeled with the source; see `sources`.
         """
         figures = self.snapshot()
-        lines = []
-        for name, text in _HELP.items():
-            kind = "gauge" if name in ("position", "cost_spread") else "counter"
-            whole = f"feedmill_loader_{name}" + ("" if kind == "gauge" else "_total")
-            lines += [
-                f"# HELP {whole} {text}.",
-                f"# TYPE {whole} {kind}",
-                f'{whole}{{rank="{self.rank}"}} {figures[name]}',
-            ]
+        kinds = {name: "gauge" if name in ("position", "cost_spread") else "counter" for name in _HELP}
+        rank = {"rank": str(self.rank)}
+        families = [
+            series(f"feedmill_loader_{name}", kinds[name], text, [(rank, figures[name])])
+            for name, text in _HELP.items()
+        ]
         for name, text in _OF_SOURCES.items():
-            known = [(_label(source["name"]), source[name]) for source in sources if name in source]
-            whole = f"feedmill_source_{name}"
-            lines += [f"# HELP {whole} {text}.", f"# TYPE {whole} gauge"] if known else []
-            lines += [f'{whole}{{rank="{self.rank}",source="{source}"}} {value}' for source, value in known]
-        return "\n".join(lines) + "\n"
+            known = [({**rank, "source": source["name"]}, source[name]) for source in sources if name in source]
+            families.append(series(f"feedmill_source_{name}", "gauge", text, known))
+        return "".join(families)
 
     def __str__(self) -> str:
         figures = self.snapshot()
@@ -296,10 +292,7 @@ class Metrics:
                 more = {"sources": sources} if sources else {}
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot(), **more}) + b"\n")
         if where.prometheus is not None:
-            path = self._path(where.prometheus)
-            temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_text(self.prometheus(sources), encoding="utf-8")
-            os.replace(temporary, path)
+            replace_text(self._path(where.prometheus), self.prometheus(sources))
 
     def _sources_now(self) -> list[dict[str, Any]]:
         """Return the accounts of sources for a report; empty on other ranks than 0, whose are the same, and too soon.
@@ -320,8 +313,3 @@ class Metrics:
         path = Path(os.fspath(name).replace("{rank}", str(self.rank)))
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
-
-
-def _label(text: str) -> str:
-    """Return a text as the value of a label."""
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

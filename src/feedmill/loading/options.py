@@ -44,7 +44,7 @@ class Bench(Trust):
         Opt("N,N,...", "Numbers of workers to try; default: 0 up to the number of cores.", text=str, parse=_numbers),
     ] = None
     processes: Annotated[bool, Flag("Use worker processes instead of threads.")] = False
-    seconds: Annotated[float, Opt("S", "Seconds to measure each number of workers.", min=0.1)] = 3.0
+    seconds: Annotated[float, Opt("S", "Seconds to measure each number of workers.", min=0.01)] = 3.0
     start: Annotated[int, Opt("N", "Position of the plan at which to start.", min=0)] = 0
     output: Annotated[Output, Opt("numpy|torch", "Array type of the batches.", "--arrays")] = "numpy"
     device: Annotated[str | None, Opt("NAME", "Device to copy torch batches to, such as cuda.")] = None

@@ -18,7 +18,7 @@ import msgspec
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.yamls import Document, read_config
-from feedmill.jobs.options import _Names
+from feedmill.jobs.options import Option, _Names
 from feedmill.storage import open_store, split_url
 
 _WORDS: dict[Any, str] = {
@@ -300,10 +300,13 @@ def problems(function: Callable[..., Any], options: Mapping[Any, Any], given: Se
         given: names of parameters that are given otherwise.
     """
     hints = types_of(function)
+    declared: Mapping[str, Option] = getattr(function, "options", {})
     found = []
     for name, parameter in inspect.signature(function).parameters.items():
         if name in options:
             value, hint = options[name], hints[name]
+            if name in declared and (outside := declared[name].outside(value)) is not None:
+                found.append((name, f"is {value}, which is {outside[0]}. {outside[1]}"))
             if not accepts(value, hint):
                 is_text = not isinstance(value, str | list | dict | None) and accepts(str(value), hint)
                 quotes = f' Write it in quotes: "{str(value)[:40]}".' if is_text else ""

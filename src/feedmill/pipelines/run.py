@@ -23,6 +23,7 @@ from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import current, is_alone
+from feedmill.jobs.events import of_step
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
@@ -247,7 +248,10 @@ def _run(step: Step, done: StepReport, inputs: Files, history: History, hashed: 
     if "progress" in inspect.signature(step.function).parameters:
         arguments["progress"] = progress
     began = time.perf_counter()
-    with history.beginning(step, others):
+    with (
+        history.beginning(step, others),
+        of_step(step.name if step.name == step.verb else f"{step.name} ({step.verb})"),
+    ):
         report = step.function(**arguments)
     done.seconds, done.ran, done.report = round(time.perf_counter() - began, 3), True, _as_plain(report)
     for path in stale(step, history, report):

@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused(web: Path, tmp_path: Path) -> None:
         ({"ngram": 3}, "--ngram cannot be combined"),
         ({"removal": "connected"}, "--removal cannot be combined"),
         ({"signatures": "s"}, "--signatures cannot be combined"),
-        ({"clusters": -1}, "invalid"),
+        ({"clusters": -1}, "below 0"),
     ):
         with pytest.raises(ConfigError, match=wanted):
             near(web, **options)

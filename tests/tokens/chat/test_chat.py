@@ -13,6 +13,7 @@ import pytest
 import feedmill as fm
 from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError, DataError
+from feedmill.tokens.chat.checks import UNTHINKING
 from feedmill.tokens.chat.forms import conversation_of, form_of
 from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.reader import find_template, special_tokens
@@ -164,8 +165,9 @@ def test_a_template_without_marks_learns_the_turns_of_the_assistant(tokenizer: P
     thinking = lines(
         tmp_path / "t.jsonl", [{"messages": [user("a"), answer("<think>x</think>\n1"), user("b"), answer("2")]}]
     )
-    with pytest.raises(DataError, match="differently if more follow"):
-        fm.tokenize(thinking, tmp_path / "t", tokenizer=tokenizer, chat="messages", chat_mask="turns")
+    report = fm.tokenize(thinking, tmp_path / "u", tokenizer=tokenizer, chat="messages", chat_mask="turns")
+    assert texts(tmp_path / "u.pbin", learned=True) == ["1<|end|>\n2<|end|>\n"]
+    assert report.checks[UNTHINKING].count == 1
     fm.tokenize(thinking, tmp_path / "t", tokenizer=tokenizer, chat="messages", chat_mask="last")
     assert texts(tmp_path / "t.pbin", learned=True) == ["2<|end|>\n"]
 

@@ -74,9 +74,6 @@ def propose(options: Propose) -> ProposeReport:
         raise ConfigError(
             f"--temperature is {options.temperature:g}", kind="bad-option", fix="Pass a number above 0, such as 0.5."
         )
-    for option, number in (("--count", options.count), ("--target", options.target)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{option} is {number}", kind="bad-option", fix="Pass a whole number above 0.")
     base = BaseRecipe.load(options.recipe)
     limits = Limits.of(base, options)
     center = _center(base, limits, options)

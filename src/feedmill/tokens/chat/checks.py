@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from feedmill.tokens.chat.answers import ends_in
 from feedmill.tokens.chat.forms import KEYS, MEDIA, Conversation
-from feedmill.tokens.chat.learned import Learned, ends_in
+from feedmill.tokens.chat.learned import Learned
 from feedmill.tokens.chat.values import CONVERTED, Message, unread
 
 NO_STOP = "answers whose loss does not end in a stop token"
 NOTHING = "nothing to learn"
 HEADER = "answers whose header may be in the loss"
+UNTHINKING = "answers without their thinking"
 NO_EFFECT = "keys without effect: "
 _READ = ("role", *KEYS)
 """Keys that decide the loss, whether the template reads them or not."""
@@ -27,6 +29,8 @@ _MEANING = {
     NOTHING: "no token contributes to the loss: check the roles and weights of the messages, and --chat-mask",
     HEADER: "the template ignores add_generation_prompt, and writes another header before another answer. Use a"
     " template that asks for an answer, or generation blocks",
+    UNTHINKING: "the template drops the thinking of earlier answers, so the model learns to give these without it;"
+    " --chat-mask last learns the last answer alone",
     CONVERTED: "they were written as JSON, once",
 }
 _TO = (
@@ -93,6 +97,8 @@ def check(
         names |= {NO_EFFECT + _named(key, message) for key in KEYS if message.get(key) is not None}
     if found.unsure:
         names.add(HEADER)
+    if found.unthinking:
+        names.add(UNTHINKING)
     if found.spans is not None and not any(begin < end for begin, end in found.spans):
         names.add(NOTHING)
     elif not all(ends_in(text, answer, stops) or (closed and is_closed(text, answer)) for answer in found.answers):

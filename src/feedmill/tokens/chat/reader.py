@@ -20,6 +20,7 @@ from feedmill.documents.textpath import checked, load_json
 from feedmill.errors import ConfigError
 from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
+from feedmill.tokens.chat.answers import Skeletons
 from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.learned import learned, rule_for
 from feedmill.tokens.chat.mediatexts import Placing
@@ -197,7 +198,7 @@ class Conversations:
         self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
         self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
         self._templates: dict[str, tuple[Template, bool]] = {}
-        self._placing = Placing()
+        self._placing, self._skeletons = Placing(), Skeletons()
 
     def record(self, row: Any) -> Record:
         """Return the document of a line or a row, with the reason if it has no text."""
@@ -240,7 +241,8 @@ class Conversations:
             except BadDocument:
                 raise error from None
         unread = checks.unread_keys(conversation, self._template(conversation.tools)[1])
-        spans = learned(conversation, rendered, self.spec.rule, render, self.spec.stops)
+        variant = (repr(conversation.tools), repr(own))
+        spans = learned(conversation, rendered, self.spec.rule, render, self.spec.stops, self._skeletons, variant)
         text, answers = rendered.text, spans.answers
         closing = spans.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
         spec = self.spec
