@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -16,6 +17,7 @@ import yaml
 
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.jobs.engine import Limits
 from helpers.pipeline import STEPS, make, without_manifests, write
 
 # Programs in the place of Slurm's, which run nothing until `drain`: a line of `queue` is a task, in order of its id.
@@ -69,8 +71,6 @@ class Slurm:
             program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
     def tasks(self) -> list[dict[str, Any]]:
-        import json
-
         file = self.folder / "queue.json"
         return json.loads(file.read_text()) if file.exists() else []
 
@@ -79,8 +79,6 @@ class Slurm:
 
     def drain(self, kill: str = "") -> list[str]:
         """Run all tasks whose dependencies allow it; `kill` is the name and index of one that dies at once."""
-        import json
-
         tasks, ran = self.tasks(), []
         for task in tasks:
             if task["state"] != "PENDING":
@@ -178,6 +176,30 @@ def test_scripts_are_only_printed(slurm: Slurm) -> None:
     assert report.submission.scripts["01-p-lengths.sbatch"].startswith("#!/bin/bash\n#SBATCH --job-name=p-lengths\n")
     assert "# waits for: p-lengths\n" in report.submission.scripts["02-p-lengths-finish.sbatch"]
     assert sorted(Path().rglob("*")) == before and not slurm.tasks()
+
+
+def with_resources(**resources: Any) -> None:
+    described = yaml.safe_load(Path("p.json").read_text())
+    described["steps"][0]["resources"] = resources
+    Path("p.json").write_text(json.dumps(described))
+
+
+def test_what_units_need_is_what_jobs_ask_for(slurm: Slurm) -> None:
+    with_resources(cpus=2, memory="1GiB", gpus=0.5)
+    scripts = submit(print_scripts=True, parts=2, mem="2G").submission.scripts
+    lines = scripts["01-p-lengths.sbatch"].splitlines()
+    wanted = ("--cpus-per-task=2", "--mem=2G", "--gpus-per-task=1", "--ntasks=1")
+    assert all(f"#SBATCH {option}" in lines for option in wanted), lines
+    assert "#SBATCH --mem=1024M" in submit(print_scripts=True, parts=2).submission.scripts["01-p-lengths.sbatch"]
+    fm.run("p.json", submit="kubernetes", image="i", volume="shared:/shared", progress=False)
+    groups = yaml.safe_load(Path("p.rayjob.yaml").read_text())["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    asked = [group["template"]["spec"]["containers"][0]["resources"]["limits"] for group in groups]
+    assert ["nvidia.com/gpu" in amounts for amounts in asked] == [False, True]
+    with Limits(attempts=2), pytest.raises(ConfigError, match="do not get limits of units"):
+        submit(print_scripts=True)
+    with_resources(labels={"pool": "cpu"})
+    with pytest.raises(ConfigError, match="needs custom resources or labels of Ray's nodes"):
+        submit(print_scripts=True)
 
 
 @pytest.mark.parametrize(

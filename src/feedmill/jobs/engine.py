@@ -196,8 +196,12 @@ _limits: ContextVar[tuple[Limits, ...]] = ContextVar("feedmill-limits", default=
 
 def limits_of(where: Where | None) -> Limits:
     """Return the limits of a stage that is run here; none for what is no stage, and inside a unit."""
-    found = _limits.get()
-    return found[-1] if found and where is not None and not is_inside_unit() else Limits()
+    return limits_given() if where is not None and not is_inside_unit() else Limits()
+
+
+def limits_given() -> Limits:
+    """Return the limits of the innermost block."""
+    return _limits.get()[-1] if _limits.get() else Limits()
 
 
 @dataclass(frozen=True, slots=True)

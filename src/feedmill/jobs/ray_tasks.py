@@ -215,7 +215,7 @@ class Tasks:
 
     def _end_overdue(self) -> list[int]:
         """End attempts that exceed the time limit; return the numbers of the chunks that run again."""
-        limit, again = self._limits.timeout, []
+        limit, again = self._limits.timeout, list[int]()
         if limit is None:
             return again
         now, asked = self._units.now, 0

@@ -21,7 +21,8 @@ from feedmill.documents.file import places
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
-from feedmill.jobs.engine import StageUnfinished, current, is_alone
+from feedmill.jobs.engine import StageUnfinished, current, is_alone, limits_given
+from feedmill.jobs.events import current as events_given
 from feedmill.jobs.events import of_step
 from feedmill.jobs.options import verb
 from feedmill.jobs.parts import LookingEngine
@@ -113,11 +114,11 @@ def run(options: Run) -> RunReport:
 
 
 def _submit(options: Run, described: Pipeline, steps: list[Step]) -> RunReport:
-    if current() is not None:
+    if current() is not None or limits_given() or events_given() is not None:
         raise ConfigError(
-            "submitted jobs choose their engine themselves",
+            "submitted jobs choose their engine themselves, and do not get limits of units, --events or --metrics",
             kind="bad-option",
-            fix="Omit --engine and unset FEEDMILL_ENGINE.",
+            fix="Omit the options of engines, and unset FEEDMILL_ENGINE.",
         )
     store, name = manifest_of(described.url)
 

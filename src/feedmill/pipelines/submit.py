@@ -7,6 +7,7 @@ folder beside the pipeline. What is finished is known from the manifest and the 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -272,8 +273,7 @@ class _Slurm:
             "account": options.account,
             "qos": options.qos,
             "time": options.time,
-            "cpus-per-task": options.cpus,
-            "mem": options.mem,
+            **self._amounts(step),
         }
         lines = [f"#SBATCH {shlex.quote(f'--{key}={value}')}" for key, value in settings.items() if value is not None]
         lines += [f"#SBATCH {option}" for option in options.sbatch]
@@ -292,6 +292,18 @@ class _Slurm:
                 "",
             ]
         )
+
+    def _amounts(self, step: Step) -> dict[str, Any]:
+        """Return what a task asks for: the options, else what a unit of the step needs."""
+        need, options = step.resources, self.options
+        _refuse_ray_only(step, "use --sbatch for Slurm's own, such as --sbatch=--constraint=NAME")
+        memory = None if need.memory is None else f"{-(-need.memory >> 20)}M"
+        return {
+            "cpus-per-task": options.cpus or (None if need.cpus is None else math.ceil(need.cpus)),
+            "mem": options.mem or memory,
+            "gpus-per-task": None if need.gpus is None else math.ceil(need.gpus),
+            "ntasks": None if need.gpus is None else 1,  # which --gpus-per-task requires
+        }
 
     def _largest(self) -> int:
         if self.options.print_scripts and shutil.which("scontrol") is None:
@@ -322,6 +334,16 @@ class _Slurm:
                 file=file,
                 fix="See that no job is left (squeue --me), and delete it.",
             ) from None
+
+
+def _refuse_ray_only(step: Step, fix: str) -> None:
+    if step.resources.custom or step.resources.labels:
+        raise ConfigError(
+            f"the step {step.name!r} needs custom resources or labels of Ray's nodes, which its job would not have",
+            file=step.at,
+            kind="bad-option",
+            fix=f"Remove them, and {fix}.",
+        )
 
 
 def _plain(name: str) -> str:
@@ -384,8 +406,12 @@ def _rayjob(name: str, options: Run, steps: Sequence[Step]) -> str:
     words = ["feedmill", "run", os.path.abspath(options.pipeline), "--engine", "ray", "--progress", "none"]
     words += [word for step in steps if options.steps for word in ("--only", step.name)]
 
-    def pod(role: str, cpus: int, memory: str) -> dict[str, Any]:
-        amounts = {"cpu": str(cpus), "memory": memory}
+    for step in steps:
+        _refuse_ray_only(step, "edit the groups of workers in what --print shows")
+    gpus = math.ceil(max((step.resources.gpus or 0 for step in steps), default=0))
+
+    def pod(role: str, cpus: int, memory: str, gpus: int = 0) -> dict[str, Any]:
+        amounts = {"cpu": str(cpus), "memory": memory, **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
         container = {
             "name": f"ray-{role}",
             "image": options.image,
@@ -396,14 +422,17 @@ def _rayjob(name: str, options: Run, steps: Sequence[Step]) -> str:
         volumes = [{"name": "shared", "persistentVolumeClaim": {"claimName": claim}}]
         return {"spec": {"containers": [container], "volumes": volumes}}
 
-    workers = {
-        "groupName": "workers",
-        "replicas": 0,
-        "minReplicas": 0,
-        "maxReplicas": options.max_nodes or _WORKERS,
-        "rayStartParams": {},
-        "template": pod("worker", options.cpus or 8, options.mem or "32Gi"),
-    }
+    groups = [  # the autoscaler starts those that units need
+        {
+            "groupName": role,
+            "replicas": 0,
+            "minReplicas": 0,
+            "maxReplicas": options.max_nodes or _WORKERS,
+            "rayStartParams": {},
+            "template": pod(role, options.cpus or 8, options.mem or "32Gi", count),
+        }
+        for role, count in (("workers", 0), *([("gpu-workers", gpus)] if gpus else []))
+    ]
     # Units run on the workers: the head must not be preempted.
     head = {"rayStartParams": {"num-cpus": "0"}, "template": pod("head", 2, "8Gi")}
     spec = {
@@ -411,7 +440,7 @@ def _rayjob(name: str, options: Run, steps: Sequence[Step]) -> str:
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
         "backoffLimit": 3,  # a retry finishes what the killed run left
-        "rayClusterSpec": {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": [workers]},
+        "rayClusterSpec": {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": groups},
     }
     job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}
     return yaml.safe_dump(orjson.loads(orjson.dumps(job)), sort_keys=False, width=120)
