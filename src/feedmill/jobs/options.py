@@ -32,6 +32,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from functools import wraps
+from numbers import Real
 from types import MappingProxyType, UnionType
 from typing import (
     Annotated,
@@ -176,7 +177,7 @@ class Option(NamedTuple):
 
     def outside(self, value: Any) -> tuple[str, str] | None:
         """Return which limit a number exceeds, as ``below 1``, and what to do. The default may be beyond the limits."""
-        if not isinstance(value, int | float) or isinstance(value, bool) or value == self.default:
+        if not isinstance(value, Real) or isinstance(value, bool) or value == self.default:  # also of numpy
             return None
         low, high = self.opt.min, self.opt.max
         if (low is None or value >= low) and (high is None or value <= high):

@@ -543,6 +543,8 @@ class Jobs:
                     self.dropped += 1
             elif key in self.stages:
                 self.stages[key].add(event)
+            elif not self.dropped:
+                raise LookupError("its stage is unknown: the line with which it began is damaged or missing")
         except (ValueError, TypeError, LookupError):
             self.skipped += 1
             return
