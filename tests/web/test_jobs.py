@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -66,6 +67,20 @@ def test_a_run_after_one_that_was_killed_in_a_line_is_shown(tmp_path: Path) -> N
     found = Jobs(str(file))
     found.look()
     assert [stage.units.verb for stage in found.stages.values()] == ["second"] and found.skipped == 3
+
+
+def test_lines_of_other_values_are_counted_and_shown_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    begin = {"time": 1.0, "run": "r", "stage": "1", "event": "stage-begins", "name": "<script>x", "part": "<b>"}
+    unit = {**begin, "event": "unit-begins", "unit": 0}
+    wrong = ({"time": True}, {"time": 1e300}, {"count": -3}, {"names": "abc"}, {"seconds": -1}, {"unit": [1]})
+    rows = [begin, {**unit, "names": ["<script>y"]}, *({**unit, **one} for one in wrong)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(file) as site:
+        data = site.get("/events.jsonl/jobs.json").json
+        assert data["skipped"] == len(wrong) and data["counts"]["running"] == 1
+        page = site.get("/events.jsonl/jobs").text
+        assert "&lt;script&gt;y" in page and "<script>x" not in page and "<script>y" not in page
 
 
 def test_the_files_of_parts_are_one_job(tmp_path: Path) -> None:

@@ -533,6 +533,8 @@ class Events:
 
 
 _KEPT_STAGES = 64
+_LATEST = 1e11
+"""Seconds since 1970 that are a time."""
 _EVERY = 10.0
 _current: ContextVar[tuple[int, Events] | None] = ContextVar("feedmill-events", default=None)
 """The events of this process; forked workers have none of their own."""
@@ -604,7 +606,9 @@ def is_event(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and all(isinstance(value.get(key), str) for key in ("run", "stage", "event"))
-        and (isinstance(value.get("time"), int | float))
+        and isinstance(time_of := value.get("time"), int | float)
+        and not isinstance(time_of, bool)
+        and 0 <= time_of < _LATEST
     )
 
 
