@@ -204,7 +204,7 @@ def test_colors_are_for_terminals_that_have_them(term: str) -> None:
 def test_all_options_are_one_word_away_below_headings() -> None:
     few = CliRunner().invoke(app, ["tokenize", "--help"]).output
     every = CliRunner().invoke(app, ["tokenize", "--help-all"]).output
-    assert "--chat-mask" not in few and "Show 36 more options" in few
+    assert "--chat-mask" not in few and re.search(r"Show \d+ more options", few)
     assert all(
         f"\n{heading}:\n" in every for heading in ("Most used", "Input", "Output", "Text", "Chat", "Engine", "Common")
     )

@@ -132,10 +132,10 @@ def test_trace_for_people(recipe: str) -> None:
         (("plan", "RECIPE", "--tokens", 5), "has no lengths in tokens"),
         (("plan", "RECIPE", "--samples", 1000), "1,000 samples are requested, the plan has 899"),
         (("plan", "ENDLESS", "--plot-to", "x.png"), "an endless plan cannot be plotted"),
-        (("trace", "RECIPE"), "expected one of --step, --key, --document and --source-document"),
+        (("trace", "RECIPE"), "expected one of --step, --key, --document, --source-document and --losses"),
         (
             ("trace", "RECIPE", "--step", 3, "--key", "s00003", "--global-batch", 3),
-            "expected one of --step, --key, --document and --source-document",
+            "expected one of --step, --key, --document, --source-document and --losses",
         ),
         (("trace", "RECIPE", "--step", 3), "steps require --global-batch"),
         (("trace", "RECIPE", "--step", 300, "--global-batch", 3), "there is no step 300: with 3 samples a step"),

@@ -28,11 +28,11 @@ from feedmill.cli.app import app
 from feedmill.errors import ConfigError, FeedmillError, StorageError
 from feedmill.jobs import ray_engine, ray_tasks
 from feedmill.jobs.engine import StageUnfinished, Where, without_engine
+from feedmill.jobs.events import units_of
 from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.ray_engine import RayEngine
 from feedmill.jobs.run import run
-from feedmill.jobs.stragglers import Stragglers
 from feedmill.storage import LocalStore
 from helpers import pipeline
 from helpers import worker_functions as working
@@ -193,7 +193,7 @@ def test_a_stopped_worker_is_no_barrier(
 ) -> None:
     """Its unit is named with its node, and runs elsewhere. Its process is ended, although it is stopped."""
     looks = itertools.count()  # a look takes a second of the clock by which units are late
-    monkeypatch.setattr(ray_tasks, "Stragglers", partial(Stragglers, lambda: float(next(looks))))
+    monkeypatch.setattr(ray_tasks, "units_of", partial(units_of, clock=lambda: float(next(looks))))
     mark, count = tmp_path / "stopped", 400
     bar, ended, notes = Progress("trying", count, "units", enabled=False), [], []
     monkeypatch.setattr(bar, "note", notes.append)

@@ -1,4 +1,4 @@
-"""Run the programs of `examples/frameworks` as users do: on several ranks, killed in the middle, and resumed."""
+"""Run the programs of `examples/trainers` as users do: on several ranks, killed in the middle, and resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
 
-PROGRAMS = Path(__file__).parents[2] / "examples" / "frameworks"
+PROGRAMS = Path(__file__).parents[2] / "examples" / "trainers"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 Steps = dict[int, tuple[list[int], float]]
@@ -44,7 +44,7 @@ def write_tokens(folder: Path) -> Path:
 
 
 class Program:
-    """One program of `examples/frameworks`; its checkpoints are in `folder`, and each run has a log of its own."""
+    """One program of `examples/trainers`; its checkpoints are in `folder`, and each run has a log of its own."""
 
     def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: bool = False) -> None:
         self.name, self.folder = name, folder

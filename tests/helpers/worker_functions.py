@@ -188,3 +188,18 @@ def stop_once(job: tuple[str, int]) -> int:
         mark.write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGSTOP)
     return number
+
+
+def fail_once(job: tuple[str, int]) -> int:
+    """Fail on 3 unless a file is there, which a first try makes."""
+    mark, number = job
+    if number == 3 and not os.path.exists(mark):
+        Path(mark).touch()
+        raise OSError("not now")
+    return number
+
+
+def hang_on_three(x: int) -> int:
+    if x == 3:
+        threading.Event().wait()
+    return x

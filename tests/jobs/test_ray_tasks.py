@@ -19,7 +19,7 @@ import pytest
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.jobs import ray_nodes, ray_tasks
-from feedmill.jobs.engine import Stage, Where
+from feedmill.jobs.engine import Failed, Limits, Stage, Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.progress import Progress, Steps
 from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
@@ -167,11 +167,11 @@ def test_a_hung_unit_is_named_and_tried_again_and_others_do_not_wait(
     for result in run.results():
         finished.append(bar.done)
         assert result == (len(finished) - 1) ** 2
-    # The unit after the hung one is not next before that was tried again; by then hundreds had ended.
-    assert finished[6] < 30 and finished[7] > 400 and finished[-1] == 5000
+    # The unit after the hung one is not next before that was tried again; by then many had ended.
+    assert finished[6] < 30 and finished[7] > 60 and finished[-1] == 5000
     assert caplog.text.count("the unit") == 1
     assert re.search(
-        r"trying: the unit 7 has run for 1 min \d+ s on node n7, process 4711 \(median \d+\.\d s\):"
+        r"trying: the unit 7 has run for \d+ s on node n7, process 4711 \(median \d+\.\d s\):"
         " it is tried once more",
         caplog.text,
     )
@@ -234,6 +234,21 @@ def test_an_error_comes_after_the_results_before_it() -> None:
         for result in tasks(FakeRay(100), 500, working.refuse_seven).results():
             got.append(result)
     assert got == list(range(7)) and caught.value.kind == "bad-seven"
+
+
+def test_units_that_fail_or_take_too_long_are_left_for_the_same_command(
+    seconds: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    ray = FakeRay(4, hung=[40])
+    with Limits(timeout=5, attempts=1, max_failed=2):
+        found = list(tasks(ray, 99, working.refuse_seven).results())
+    failed = [one for one in found if isinstance(one, Failed)]
+    assert [one.name for one in failed] == ["7", "40"] and len(found) == 99
+    assert "time limit of 5 s: 40" in str(failed[1].error) and ray.canceled == 1
+    with Limits(timeout=5, attempts=2, max_failed=2):
+        found = list(tasks(FakeRay(4, hung=[40]), 99).results())
+    assert found == [n * n for n in range(99)] and "(tried again, 1 of 2)" in caplog.text
 
 
 def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

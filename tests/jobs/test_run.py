@@ -18,11 +18,12 @@ import pytest
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs import processes
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Where
+from feedmill.jobs.engine import Limits, Policy, UnitsFailed, Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.pool import Pool
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run, run_largest_first
+from feedmill.storage import LocalStore
 from helpers import worker_functions as working
 
 
@@ -502,3 +503,47 @@ if __name__ == "__main__":
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failed_unit_is_tried_again(workers, tmp_path, caplog):
+    jobs = [(str(tmp_path / "mark"), number) for number in range(9)]
+    with Limits(attempts=2):
+        assert list(run(working.fail_once, jobs, workers=workers, where=kept(tmp_path))) == list(range(9))
+    assert caplog.text.count("tried again, 1 of 2") == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("attempts", [None, 3])
+def test_other_units_end_although_one_always_fails(workers, attempts, tmp_path, caplog):
+    """What comes after it is recorded. An error of an input is final."""
+    got, recorded = [], []
+    where = Where("trying", "key", LocalStore(tmp_path), record=recorded.append)
+    with Limits(attempts=attempts, max_failed=1), pytest.raises(UnitsFailed, match="1 of 9 units") as caught:
+        for result in run(working.refuse_five, range(9), workers=workers, where=where):
+            got.append(result)
+    assert got == [0, 1, 2, 3, 4] and recorded == [6, 7, 8] and caught.value.finished == 8
+    assert [unit.name for unit in caught.value.failed] == ["5"] and "tried again" not in caplog.text
+    with Limits(max_failed=0), pytest.raises(FeedmillError, match=r"budget of 0 is exceeded.*bad") as over:
+        list(run(working.refuse_five, range(9), workers=workers, where=where))
+    assert over.value.kind == "too-many-bad"
+
+
+def test_a_unit_that_always_ends_its_worker_is_found(quick, tmp_path, caplog):
+    """Those that ran beside it run again, one by one, and none of them is taken for it."""
+    with Limits(attempts=2, max_failed=1), pytest.raises(UnitsFailed) as caught:
+        list(run(working.exit_on_seven, [f"shard-{n}" for n in range(12)], workers=2, where=kept(tmp_path)))
+    assert [unit.name for unit in caught.value.failed] == ["shard-7"] and caught.value.finished == 11
+    assert "run one by one" in caplog.text
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_unit_that_hangs_is_ended(workers, quick, tmp_path, caplog):
+    with Limits(timeout=15, attempts=2, max_failed=1), pytest.raises(UnitsFailed, match="1 of 9 units") as caught:
+        list(run(working.hang_on_three, range(9), workers=workers, where=kept(tmp_path)))
+    assert "time limit of 15 s" in str(caught.value.failed[0].error) and caught.value.finished == 8
+    assert caplog.text.count("tried again, 1 of 2") == 1
+
+
+def kept(folder: Path) -> Where:
+    return Where("trying", "key", LocalStore(folder))

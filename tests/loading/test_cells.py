@@ -14,6 +14,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.cells import OUTSIDE
 from feedmill.loading.batches import now
 from feedmill.loading.loader import Loader
+from feedmill.loading.metrics import Telemetry
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from helpers.cells import BY, labels_of, put_in_cells, tokens_in_cells, values_of
@@ -159,3 +160,34 @@ def test_losses_by_cell_and_by_column(tmp_path: Path) -> None:
     assert whole == {"tok": pytest.approx(losses[sources >= 0].mean())}
     with pytest.raises(ConfigError, match="a cell with the column 'colour'"):
         labels.mean(losses, by="colour")
+
+
+def test_metrics_have_the_accounts_of_each_cell_on_all_ranks_and_after_a_resume(tmp_path: Path) -> None:
+    base, _ = tokens_in_cells(tmp_path, 900, CELLS)
+    plan = planned(tmp_path, base, (200, FIRST, None), (300, SECOND, "linear"), (None, SECOND, None), pack=False)
+    where = Telemetry(every=1e-6, log=False, jsonl=tmp_path / "{rank}.jsonl", prometheus=tmp_path / "{rank}.prom")
+    first = Loader(plan, 7, rank=0, world_size=2, telemetry=where)
+    assert [cell["drawn"] for cell in first.metrics.sources()] == [0] * CELLS
+    batches = iter(first)
+    for _ in range(20):
+        next(batches)
+    then = Loader(plan, 13, rank=1, world_size=3, telemetry=where)
+    then.load_state_dict(first.state_dict())
+    assert then.metrics.sources() == first.metrics.sources()
+    next(iter(then))
+    position = then.position
+    assert position == 20 * 14 + 39
+    drawn = np.bincount(plan.locate(np.arange(position)).source, minlength=CELLS).tolist()
+    found = then.metrics.sources()
+    assert [cell["drawn"] for cell in found] == drawn and [cell["name"] for cell in found] == list(plan.names)
+    report = [source.as_dict() for source in plan.report(position).sources]
+    assert found == [{name: value for name, value in source.items() if value is not None} for source in report]
+    lines = [json.loads(line) for line in (tmp_path / "0.jsonl").read_text().splitlines()]
+    assert lines[0]["position"] == 14 and lines[0]["sources"] == [
+        {name: value for name, value in source.as_dict().items() if value is not None}
+        for source in plan.report(14).sources
+    ]
+    assert "sources" not in json.loads((tmp_path / "1.jsonl").read_text().splitlines()[0])
+    text = first.metrics.prometheus([{**found[0], "name": 'a"b\\c'}])
+    assert f'feedmill_source_drawn{{rank="0",source="a\\"b\\\\c"}} {drawn[0]}\n' in text
+    assert "# TYPE feedmill_source_token_share gauge\n" in text

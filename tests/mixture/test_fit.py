@@ -170,6 +170,30 @@ def test_a_source_that_no_run_tried_is_not_proposed(tmp_path: Path) -> None:
     assert report.predicted > 2 and report.natural is not None
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+def test_shares_stay_within_those_that_were_tried_unless_asked(tmp_path: Path, stages: int) -> None:
+    """The best shares lie beyond them: the loss falls with code alone."""
+    recipe = recipe_file(tmp_path, **({"stages": STAGES} if stages == 2 else {}))
+    fm.mixture.propose(recipe, tmp_path / "swarm", count=16, target=100_000 if stages == 2 else None)
+    swarm = read_swarm(tmp_path / "swarm")
+    law = np.exp(-swarm.weights[:, :, 1].mean(axis=1, keepdims=True))
+    losses = write_losses(tmp_path, swarm, 2 + law)
+    report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", model="law")
+    for row in report.proposal:
+        for number, share in enumerate(row.values()):
+            tried = swarm.weights[:, :, number]
+            assert tried.min() - 1e-4 <= share <= tried.max() + 1e-4
+    beyond = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "beyond.yaml", model="law", beyond_tried=True)
+    assert beyond.proposal[0]["code"] > 0.99 > report.proposal[0]["code"] and beyond.predicted < report.predicted
+    assert any(note.startswith("the proposal goes beyond") and "code" in note for note in beyond.notes)
+    if stages == 1:
+        assert any(note.startswith("at the end of the shares that were tried: ") for note in report.notes)
+        size = int(min(TOKENS[name] / share for name, share in report.proposal[0].items() if share))
+        assert any(f"runs of up to {size:,} tokens repeat no source" in note for note in report.notes)
+    with pytest.raises(fm.ConfigError, match="Pass --beyond-tried"):
+        fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "b.yaml", max_share=["web=0", "math=0", "wiki=0"])
+
+
 def test_trees_propose_within_the_limits(tmp_path: Path) -> None:
     _, losses = experiment(tmp_path, KnownLaw(0, 4), noise=0.01, count=20)
     report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml", model="trees", max_repeats=2)

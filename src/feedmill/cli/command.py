@@ -70,6 +70,8 @@ HEADINGS = {
     "Bloom filter": "bloom items false-positives read-only",
     "Engine": "workers memory engine address max-tasks task-cpus task-memory task-gpus"
     " task-resources node-labels work part finish",
+    "Submit": "submit print cancel parts array-limit partition account qos time sbatch cpus mem image volume max-nodes"
+    " apply",
     "Common": "on-error error-budget dry-run interactive yes progress json help-all help",
 }
 """Heading -> options below it in the help of every verb that has more than a few; others are the verb's own."""

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.output import counted, emit
+from feedmill.cli.output import counted, emit, printable
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import Flag, Opt, Options
 
 if TYPE_CHECKING:
-    from feedmill.jobs.engine import StageUnfinished
+    from feedmill.jobs.engine import Limits, StageUnfinished, UnitsFailed
     from feedmill.jobs.resources import Resources
 
 UNFINISHED = 3
-"""Exit status of a job array that must run again: it did its share, and steps or stages are left for its parts."""
+"""Exit status of what is not finished: the same command, or another of a job array, does the rest."""
 LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
 
 
@@ -45,6 +47,14 @@ class EngineOptions(Options, kw_only=True):
         list[str] | None, Opt("NAME=VALUE", "ray: label that a node must have to run units; repeatable.")
     ] = None
     work: Annotated[str | None, Opt("DIR", "ray, part: folder or URL for work on outputs in object stores.")] = None
+    unit_timeout: Annotated[str | None, Opt("TIME", "Time that a unit may take, such as 90s, 30m or 2h.")] = None
+    attempts: Annotated[int | None, Opt("N", "Times that a unit is tried that fails, or exceeds its time.", min=1)] = (
+        None
+    )
+    max_failed_units: Annotated[
+        float | None,
+        Opt("N", "Do all other units if up to N fail, or this fraction; then the same command tries these again."),
+    ] = None
     part: Annotated[str | None, Opt("K/N", "part: this part of N; /N or nothing: as the job array says.")] = None
     finish: Annotated[bool, Flag("part: run what the parts left, and publish the output.")] = False
     events: Annotated[str | None, Opt("FILE", "Append what becomes of each unit to this file, as JSON lines.")] = None
@@ -64,6 +74,8 @@ _OF = {
     "finish": [PART],
 }
 """Parameter -> engines that have it."""
+_LIMITS = ("unit_timeout", "attempts", "max_failed_units")
+"""Parameters that all engines have."""
 
 
 def run_on_engine(
@@ -81,18 +93,18 @@ def run_on_engine(
     if options.get("dry_run"):  # nothing is sent to other machines
         verb()
         return
-    with engine as engine, _told(events, metrics, name):
-        if engine is None or engine.name != PART or engine.finish:
-            verb()
-            return
-        from feedmill.jobs.engine import StageUnfinished
+    from feedmill.jobs.engine import StageUnfinished, UnitsFailed
 
+    with engine as engine, _told(events, metrics, name):
         try:
             verb()
         except StageUnfinished as ended:
-            _show(ended, engine.part, as_json)
+            _show(ended, getattr(engine, "part", 0), as_json)
             if not ended.last:
                 raise typer.Exit(UNFINISHED) from None
+        except UnitsFailed as failed:
+            _show_failed(failed, as_json)
+            raise typer.Exit(UNFINISHED) from None
 
 
 def _told(events: str | None, metrics: str | None, verb: str) -> AbstractContextManager[Any]:
@@ -130,6 +142,7 @@ def chosen_engine(
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
     chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False, [])}}
+    limits = _limits({option: chosen.pop(option) for option in _LIMITS if option in chosen})
     for option in chosen:
         if name not in _OF[option]:
             raise ConfigError(
@@ -148,14 +161,33 @@ def chosen_engine(
                 kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return RayEngine(**asdict(needs), **chosen)
+        return _within(limits, RayEngine(**asdict(needs), **chosen))
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
-        return PartEngine.parse(chosen.pop("part", ""), **chosen)
+        return _within(limits, PartEngine.parse(chosen.pop("part", ""), **chosen))
     from feedmill.jobs.resources import needing
 
-    return needing(needs)
+    return _within(limits, needing(needs))
+
+
+@contextmanager
+def _within(limits: Limits, engine: AbstractContextManager[Any]) -> Iterator[Any]:
+    with limits, engine as entered:
+        yield entered
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    from feedmill.jobs.amounts import parse_duration
+    from feedmill.jobs.engine import Limits
+
+    timeout = given.get("unit_timeout")
+    seconds = parse_duration(str(timeout)) if timeout is not None else None
+    if timeout is not None and seconds is None:
+        raise ConfigError(
+            f"--unit-timeout {timeout!r} is no time", kind="bad-option", fix="Use a number with s, m or h, such as 30m."
+        )
+    return Limits(seconds, given.get("attempts"), given.get("max_failed_units"))
 
 
 _KINDS = {
@@ -169,6 +201,9 @@ _KINDS = {
     "node_labels": dict,
     "work": str,
     "part": str,
+    "unit_timeout": str | int | float,
+    "attempts": int,
+    "max_failed_units": int | float,
 }
 
 
@@ -227,3 +262,17 @@ def _show(ended: StageUnfinished, part: int, as_json: bool) -> None:
             typer.echo("Run all parts again for the next stage; or --finish, which does the rest on one machine.")
 
     emit({"part": facts}, as_json, human)
+
+
+def _show_failed(ended: UnitsFailed, as_json: bool) -> None:
+    command = shlex.join(["feedmill", *sys.argv[1:]])
+    units = [{"unit": unit.name, "error": str(unit.error)} for unit in ended.failed]
+
+    def human() -> None:
+        typer.echo(f"not finished: {ended} ({counted(ended.finished, 'unit')} finished):")
+        for unit in units:
+            typer.echo(f"  {printable(unit['unit'])}: {printable(unit['error'])}")
+        typer.echo(f"Nothing is published, and finished work is kept. To run only these again:\n  {command}")
+
+    facts = {"stage": ended.stage, "failed": units, "finished": ended.finished, "command": command}
+    emit({"unfinished": facts}, as_json, human)

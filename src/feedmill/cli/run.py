@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @command(Run, engines=True)
 def run(options: Run, json: bool) -> None:
-    """Exit status 1 if a step skipped files or lines that failed, 3 if steps are left for the parts of a job array."""
+    """Exit status 1 if a step skipped files or lines that failed, 3 if steps are left for parts or submitted jobs."""
     from feedmill.pipelines.remarks import failures
     from feedmill.pipelines.run import run as run_pipeline
 
@@ -39,19 +39,30 @@ def show(report: RunReport) -> None:
     """Print what became of each step, and what it left out or warns of."""
     from feedmill.pipelines.remarks import failures, remarks
 
-    dry = report.dry_run
+    dry, submission = report.dry_run, report.submission
+    if submission is not None and submission.scripts and not submission.notes:
+        for name, text in submission.scripts.items():
+            typer.echo(f"==> {name} <==\n{text}")
+        return
     width = max(len(step.name) for step in report.steps)
     for step in report.steps:
         if step.ran:
             what = f"ran in {step.seconds:.1f} s: {counted(step.inputs, 'file')} to {counted(step.outputs, 'file')}"
         elif step.reasons:
-            what = f"{'must run' if dry is None else 'would run'}: {'; '.join(step.reasons)}"
+            queued = {} if submission is None else submission.states.get(step.name, {})
+            states = ", ".join(f"{count} {state}" for state, count in queued.items())
+            what = states or f"{'must run' if dry is None else 'would run'}: {'; '.join(step.reasons)}"
         else:
             what = "up to date"
         typer.echo(f"{step.name:<{width}}  {what}")
         for line in [*failures(step.report), *(remarks(step.report) if step.ran else ())]:
             typer.echo(f"{step.name}: {printable(line)}", err=True)
-    if report.waiting is not None:
+    if submission is not None:
+        for line in [*submission.ended, *submission.notes]:
+            typer.echo(printable(line))
+        if submission.jobs:
+            typer.echo(f"scripts and logs: {submission.folder}")
+    elif report.waiting is not None:
         typer.echo(f"next: all parts of the step {report.waiting!r}, then --finish again")
     if dry is not None:
         show_dry_run(dry)

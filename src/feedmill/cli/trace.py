@@ -20,6 +20,7 @@ def trace(options: Trace, json: bool) -> None:
     report = call(run, options)
     printed = _print_times if options.step is None else _print_step
     printed = printed if options.source_document is None else _print_documents
+    printed = printed if options.losses is None else _print_losses
     emit(report.as_dict(), json, lambda: _print(report, printed))
 
 
@@ -110,6 +111,26 @@ def _print_documents(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]
             table([{"span": "tokens", "index": "sample"}.get(name, name) for name in columns], rows)
         if times > len(document["seen"]):
             typer.echo(f"  and {times - len(document['seen']):,} more")
+
+
+def _print_losses(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:  # noqa: ARG001
+    how = "exact means" if data["exact"] else "estimated from the shares of batches, with standard errors"
+    typer.echo(f"losses of {data['lines']:,} lines: {how}")
+    rows = [
+        [row["name"], f"{row['amount']:,}", *("" if row[name] is None else f"{row[name]:.4f}" for name in columns)]
+        for columns in [("loss",) if data["exact"] else ("loss", "error")]
+        for row in data["sources"]
+    ]
+    table(["source" if data["by"] is None else data["by"], data["unit"], "loss", "±"][: len(rows[0])], rows)
+    for group in data["together"]:
+        mean = "" if group["loss"] is None else f"; together {group['loss']:.4f} ± {group['error']:.4f}"
+        names = ", ".join(group["names"][:12]) + (", ..." if len(group["names"]) > 12 else "")
+        typer.echo(f"cannot be separated, because their shares change together: {names}{mean}")
+    for reason, count in data["left_out"].items():
+        typer.echo(f"left out: {count:,} {reason}")
+    if data["not_seen"]:
+        names = ", ".join(data["not_seen"][:12]) + (", ..." if len(data["not_seen"]) > 12 else "")
+        typer.echo(f"in no batch of the log: {names}")
 
 
 def _cell(value: Any, missing: str = "?") -> Any:

@@ -139,7 +139,7 @@ FRONT: dict[str, dict[str, Verb]] = {
             "Run a pipeline of verbs; skip the steps that are up to date.",
             "run pipeline.yaml --dry-run",
             "pipelines.md",
-            "dry-run only overwrite progress json",
+            "dry-run only overwrite submit progress json",
             "serve {pipeline}",
         ),
         **_verb(

@@ -60,3 +60,17 @@ def parse_count(text: str) -> int | None:
 
     number = Decimal(match[1].replace("_", "").replace(",", "")).scaleb(_TIMES[match[2].lower()])
     return int(number) if number == number.to_integral_value() else None
+
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", re.I)
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration that is written as a number with a unit; None if the text is none.
+
+    >>> parse_duration("90"), parse_duration("30m"), parse_duration("1.5h"), parse_duration("soon")
+    (90.0, 1800.0, 5400.0, None)
+    """
+    match = _DURATION.fullmatch(text.strip())
+    return None if match is None else float(match[1]) * _SECONDS[match[2].lower()]

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import xxhash
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.main_program import START_TIMEOUT
+from feedmill.jobs.policy import check_budget
 from feedmill.jobs.progress import Steps
 
 if TYPE_CHECKING:  # storage imports numpy, whose threads would keep workers from being forked
@@ -135,6 +136,101 @@ class StageUnfinished(BaseException):
     def __init__(self, stage: str, units: int, finished: int, parts: int, last: bool) -> None:
         super().__init__(f"{stage}: {finished} of {parts} parts are finished")
         self.stage, self.units, self.finished, self.parts, self.last = stage, units, finished, parts, last
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What units of stages may take, on any engine: a context manager for the verbs that are called in its block.
+
+    Bad inputs that ``on_error="skip"`` leaves out are results of their units, and no failed units.
+
+    Attributes:
+        timeout: seconds that a unit may take in its worker, which is then ended; None for no limit.
+        attempts: how often a unit is tried that fails, loses its worker or exceeds the timeout. Errors of inputs and
+            options are final. By default, only lost workers are replaced, on Ray.
+        max_failed: error budget of failed units (see `feedmill.jobs.policy`): the stage does all other units before it
+            ends with `UnitsFailed`. None to end at the first.
+
+    Raises:
+        ConfigError: a limit is invalid.
+    """
+
+    timeout: float | None = None
+    attempts: int | None = None
+    max_failed: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.timeout is not None and self.timeout <= 0) or (self.attempts is not None and self.attempts < 1):
+            raise ConfigError(
+                f"a time limit of {self.timeout} s with {self.attempts} attempts is invalid",
+                kind="bad-option",
+                fix="Use a time above 0, and at least one attempt.",
+            )
+        check_budget(self.max_failed, "--max-failed-units")
+
+    def __bool__(self) -> bool:
+        return self != Limits()
+
+    def again(self, error: BaseException | None, tries: int) -> bool:
+        """Return whether a unit that has failed `tries` times runs again; its error is None if its worker was lost."""
+        return tries < (self.attempts or 1) and not isinstance(error, DataError | ConfigError)
+
+    def overdue(self, names: Sequence[str]) -> FeedmillError:
+        """Return the error of a unit that took too long."""
+        return FeedmillError(
+            f"it exceeded its time limit of {self.timeout:g} s: {', '.join(names[:4])}",
+            kind="worker-died",
+            fix="Inspect that input, or raise --unit-timeout. Finished work is kept.",
+        )
+
+    def __enter__(self) -> Self:
+        _limits.set((*_limits.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _limits.set(_limits.get()[:-1])
+
+
+_limits: ContextVar[tuple[Limits, ...]] = ContextVar("feedmill-limits", default=())
+
+
+def limits_of(where: Where | None) -> Limits:
+    """Return the limits of a stage that is run here; none for what is no stage, and inside a unit."""
+    return limits_given() if where is not None and not is_inside_unit() else Limits()
+
+
+def limits_given() -> Limits:
+    """Return the limits of the innermost block."""
+    return _limits.get()[-1] if _limits.get() else Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands for the result of a unit that has failed for good.
+
+    Attributes:
+        name: what it works on.
+        error: of its last attempt.
+    """
+
+    name: str
+    error: Exception
+
+
+class UnitsFailed(BaseException):
+    """All units of a stage have ended, and some have failed: the output is not published, and its work is kept.
+
+    The same job runs only the failed units again. Not an `Exception`, as `StageUnfinished`.
+
+    Attributes:
+        stage: name of the stage.
+        failed: its failed units.
+        finished: number of units that are finished.
+    """
+
+    def __init__(self, stage: str, failed: Sequence[Failed], finished: int) -> None:
+        super().__init__(f"{stage}: {len(failed):,} of {len(failed) + finished:,} units have failed")
+        self.stage, self.failed, self.finished = stage, failed, finished
 
 
 class Engine(ABC):

@@ -11,9 +11,10 @@ Each line has ``time`` (seconds since 1970), ``run``, ``stage`` (a name that is 
 - ``unit-begins``: ``unit`` (its number, from 0; the first of a chunk with ``count``), ``names``, ``attempt``, ``node``,
   ``process``; the last two are null until they are known, and ``unit-place`` tells them then.
 - ``unit-ends``: ``unit``, ``count``, ``seconds``, ``node``, ``process``.
-- ``unit-retried``: ``unit``, ``why``; it waits again. ``unit-late``: ``unit``, ``seconds`` so far.
-- ``unit-failed``: ``unit``, ``names``, ``why``. ``unit-log``: ``unit``, ``text`` of a warning.
-- ``stage-ends``: ``seconds``, ``why`` (null if all is well), and the counts.
+- ``unit-retried``: ``unit``, ``why``; it waits again, or with ``beside`` runs twice.
+- ``unit-late``: ``unit``, ``seconds`` so far. ``unit-failed``: ``unit``, ``names``, ``why``.
+- ``unit-log``: ``unit``, ``names``, ``text`` of a warning.
+- ``stage-ends``: ``seconds``, ``why`` (null without an error), and the counts.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("feedmill")
 
+PART = "{part}"
 _NAMES = 4
 """Names of units of a chunk that are kept."""
 _SLOW = 10.0
@@ -219,12 +221,11 @@ class Units(Stragglers):
             self.done += one.count
             self._size_done += one.size
             now = self._last
-            if now - self._checkpoints[-1][0] >= _APART or len(self._checkpoints) == 1:
-                self._checkpoints.append((now, self._size_done))
-                if len(self._checkpoints) > _CHECKPOINTS:
-                    self._checkpoints.popleft()
-            else:
-                self._checkpoints[-1] = (self._checkpoints[-1][0], self._size_done)
+            if len(self._checkpoints) > 1 and self._checkpoints[-1][0] - self._checkpoints[-2][0] < _APART:
+                self._checkpoints.pop()
+            self._checkpoints.append((now, self._size_done))
+            if len(self._checkpoints) > _CHECKPOINTS:
+                self._checkpoints.popleft()
             took = seconds if seconds is not None else now - (now if one.begun is None else one.begun)
             self._tell("unit-ends", one, seconds=round(took, 6))
 
@@ -239,12 +240,15 @@ class Units(Stragglers):
             self.fail(key, sent.why)
 
     def retry(self, key: Any, why: str) -> None:
-        """Note that a unit was lost, took too long or failed, and waits for another attempt, to `begin` again."""
+        """Note that a unit was lost, took too long or failed, and waits for another attempt, to `begin` again.
+
+        One that no worker had begun only waits on.
+        """
         with self._lock:
             super().forget(key)
             one = self._close(key)
-            self.retried += 1
-            if one is not None:
+            if one is not None and one.begun is not None:
+                self.retried += 1
                 self._again[key] = one.attempt
                 self._tell("unit-retried", one, why=why)
 
@@ -255,7 +259,7 @@ class Units(Stragglers):
             self.attempts += 1
             if (one := self._open.get(key)) is not None:
                 one.attempt += 1
-                self._tell("unit-retried", one, why="it takes long, and is tried once more beside")
+                self._tell("unit-retried", one, why="it takes long, and is tried once more", beside=True)
 
     def fail(self, key: Any, why: str) -> None:
         """Note that a unit has failed for good, with the error in words."""
@@ -286,7 +290,7 @@ class Units(Stragglers):
     def log(self, text: str, key: Any = None) -> None:
         """Note a warning of a unit."""
         one = self._open.get(key)
-        self._tell("unit-log", one, text=text)
+        self._tell("unit-log", one, names=() if one is None else one.names, text=text)
 
     def tick(self) -> None:
         """Let the time pass. Call it at least every few seconds while units are in progress."""
@@ -346,7 +350,7 @@ class Units(Stragglers):
         """Return the running units that were begun first."""
         with self._lock:
             running = [one for one in self._open.values() if one.begun is not None]
-        return sorted(running, key=lambda one: (one.begun or 0.0, one.number))[:most]
+        return sorted(running, key=lambda one: one.begun or 0.0)[:most]
 
     def oldest_keys(self, most: int) -> list[Any]:
         """Return the keys of the units that were submitted first."""
@@ -591,17 +595,26 @@ def units_of(
     )
 
 
+def is_event(value: Any) -> bool:
+    """Return whether a value, which was read from a line, is an event."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), str) for key in ("run", "stage", "event"))
+        and (isinstance(value.get("time"), int | float))
+    )
+
+
 def _placed(path: str | os.PathLike[str] | None, part: str | None) -> str | None:
     if path is None:
         return None
     text = os.fspath(path)
-    if part is not None and "{part}" not in text:
+    if part is not None and PART not in text:
         raise ConfigError(
             f"all parts of the job array would write {text}",
             kind="bad-option",
             fix="Put {part} into the name, such as events-{part}.jsonl.",
         )
-    return os.path.abspath(text.replace("{part}", part or "0"))
+    return os.path.abspath(text.replace(PART, part or "0"))
 
 
 _HELP = {

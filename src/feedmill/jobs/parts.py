@@ -129,6 +129,28 @@ class PartEngine(Engine):
         return _then_forget(results, marks, finished)
 
 
+class LookingEngine(PartEngine):
+    """Engine that runs no unit: it reads back the stages that all parts have finished, and ends at the next one.
+
+    Attributes:
+        missing: numbers of the parts that have not finished the stage at which it ended.
+    """
+
+    def __init__(self, parts: int) -> None:
+        super().__init__(1, parts)
+        self.missing: list[int] = []
+
+    def run(self, stage: Stage) -> Iterator[Any]:
+        assert self.parts is not None
+        if not stage.where.lasting or stage.where.place is None:
+            return stage.local(stage.items, progress=stage.steps.progress)
+        there = {part for part, of in _finished(stage.where.place.below(PARTS), stage).values() if of == self.parts}
+        self.missing = [part for part in range(1, self.parts + 1) if part not in there]
+        if self.missing or stage.where.last:
+            raise StageUnfinished(stage.name, 0, len(there), self.parts, stage.where.last)
+        return stage.local(stage.items)
+
+
 def _then_forget(results: Iterator[Any], marks: Store, finished: Iterable[str]) -> Iterator[Any]:
     """Yield the results, then delete the marks."""
     yield from results

@@ -23,11 +23,11 @@ from itertools import islice
 from typing import Any
 
 from feedmill.errors import FeedmillError
-from feedmill.jobs.engine import Policy
+from feedmill.jobs.engine import Failed, Limits, Policy
 from feedmill.jobs.events import Units, name_of
 from feedmill.jobs.inside import ReadCounts
 from feedmill.jobs.pickling import pickled
-from feedmill.jobs.processes import Context, Sent, Served, Shared, begin, work
+from feedmill.jobs.processes import Context, Outcome, Sent, Served, Shared, begin, work
 from feedmill.jobs.progress import Progress, Steps, still
 from feedmill.jobs.stragglers import lateness
 
@@ -35,6 +35,7 @@ logger = logging.getLogger("feedmill")
 
 _AHEAD = 4  # chunks per worker that are in progress or waiting
 _LOOK = 1.0  # seconds between checks whether the workers are alive
+_STOPPED = 5  # looks in a row that find a stopped worker, before all start again
 _KEPT = 64 << 20
 """Bytes of results that may wait for an unfinished one before them, beyond the chunks of `_AHEAD`."""
 
@@ -47,6 +48,8 @@ class _Piece:
         first: number of its first item.
         outcome: what the worker has sent, once it has ended.
         retried: whether its worker was stopped, and all were started again.
+        tries: attempts that have failed.
+        begun: about when a worker began it, by the clock of the stragglers.
     """
 
     first: int
@@ -54,6 +57,8 @@ class _Piece:
     future: Future[Sent]
     outcome: Sent | None = None
     retried: bool = False
+    tries: int = 0
+    begun: float | None = None
 
 
 @contextlib.contextmanager
@@ -107,10 +112,11 @@ class Pool:
         progress: Progress | None,
         stage: str | None,
         units_of: Callable[[], Units],
+        limits: Limits,
     ) -> None:
         self._function, self._items, self._chunk = function, items, chunk
         self._count, self._policy, self._new_context = count, policy, context
-        self._stage, self._units_of, self._steps = stage, units_of, Steps(progress)
+        self._stage, self._units_of, self._steps, self._limits = stage, units_of, Steps(progress), limits
         self._ahead = count * _AHEAD if policy.in_flight is None else max(policy.in_flight, 1)
         self._shared = None if policy.shared is None else Shared(pickled(policy.shared))
         self._read_counts: ReadCounts | None = None
@@ -121,7 +127,9 @@ class Pool:
         self._unfinished: dict[Future[Sent], _Piece] = {}
         self._units: Units
         self._node = socket.gethostname()
-        self._sent = self._kept = self._restarts = 0
+        self._sent = self._kept = self._restarts = self._looks = 0
+        self._alone: int | None = None
+        """First item of the last chunk that runs without others, since one of some chunks has ended a worker."""
 
     def _start(self) -> None:
         self._context = self._new_context()
@@ -164,7 +172,9 @@ class Pool:
                 yield from outcome.results
                 if outcome.error is not None:
                     outcome.error.add_note(f"while working on {name_of(piece.items[len(outcome.results)])}")
-                    raise outcome.error
+                    if self._limits.max_failed is None:
+                        raise outcome.error
+                    yield Failed(name_of(piece.items[0]), outcome.error)
                 del outcome, sent
             finished = True
         finally:
@@ -187,6 +197,9 @@ class Pool:
 
     def _hand_out(self, most: int, *, late: bool = False) -> None:
         """Keep up to `most` chunks in flight; with `late`, those that have ended do not count."""
+        if self._alone is not None and self._waiting:
+            return
+        self._alone = None
         while len(self._unfinished if late and self._kept < _KEPT else self._waiting) < most and (
             items := list(islice(self._items, self._chunk))
         ):
@@ -206,10 +219,14 @@ class Pool:
         """Return what the first chunk gave; restart workers that die or hang, up to `restarts` times."""
         while True:
             try:
+                self._resume_alone()
                 return self._wait(self._waiting[0])
             except BrokenProcessPool:
                 if self._context.main is not None and (failure := self._context.main.failure()) is not None:
                     raise failure from None
+                if self._limits:
+                    self._blame()
+                    continue
                 error = _worker_died(self._waiting, self._count, self._context)
             except FutureTimeout:
                 error = self._hung()
@@ -229,6 +246,8 @@ class Pool:
                 return head.outcome
             if head.future.done():
                 head.future.result()
+            if self._end_overdue():
+                continue
             late = self._policy.in_flight is None and time.monotonic() - begin >= _LOOK
             if late:
                 self._hand_out(self._ahead, late=True)
@@ -256,20 +275,93 @@ class Pool:
         for future in [future for future in self._unfinished if future.done()]:
             piece = self._unfinished.pop(future)
             if future.cancelled() or future.exception() is not None:
-                self._units.forget(piece.first)
+                self._units.retry(piece.first, "its worker process was lost")
                 continue
-            piece.outcome = sent = future.result()
+            sent = future.result()
+            if sent.why is not None and self._is_tried_again(piece, sent.outcome().error):
+                piece.future = self._submit(piece.items)
+                self._begin(piece)
+                continue
+            piece.outcome = sent
             self._kept += len(sent.data)
             self._units.outcome(piece.first, sent)
             for number, counted in enumerate(sent.counted, piece.first):
                 self._steps.finish(number, counted)
         self._units.start_oldest(self._count, self._node)
+        for piece in islice(self._unfinished.values(), self._count):  # workers take them in order
+            piece.begun = self._units.now if piece.begun is None else piece.begun
+
+    def _is_tried_again(self, piece: _Piece, error: Exception | None) -> bool:
+        """Count a failed attempt of a chunk; return whether it runs again."""
+        piece.tries += 1
+        again = self._limits.again(error, piece.tries)
+        if again:
+            why = "it ended its worker" if error is None else error
+            names = ", ".join(map(name_of, piece.items[:4]))
+            logger.warning("%s: %s (tried again, %d of %d)", names, why, piece.tries, self._limits.attempts)
+            self._units.retry(piece.first, str(why))
+        return again
+
+    def _fail(self, piece: _Piece, error: Exception) -> None:
+        piece.outcome = Sent.of(Outcome([], error))
+        self._kept += len(piece.outcome.data)
+        self._unfinished.pop(piece.future, None)
+        self._units.fail(piece.first, str(error))
+
+    def _end_overdue(self) -> bool:
+        """Start all workers again if a chunk exceeds its time limit, of which the pool does not know the worker."""
+        limit = self._limits.timeout
+        if limit is None:
+            return False
+        now, running = self._units.now, list(self._unfinished.values())
+        overdue = [p for p in running if p.begun is not None and now - p.begun >= limit * len(p.items)]
+        for piece in overdue:
+            error = self._limits.overdue(list(map(name_of, piece.items)))
+            if not self._is_tried_again(piece, error):
+                self._fail(piece, error)
+        if overdue:
+            self._start_again()
+        return bool(overdue)
+
+    def _blame(self) -> None:
+        """Find the chunk that has ended a worker: those that ran then run one by one, and it fails alone."""
+        unfinished = [piece for piece in self._waiting if piece.outcome is None]
+        if self._alone is None:
+            self._alone = unfinished[: self._count][-1].first
+            logger.warning(
+                "%s: a worker process ended; the %d units that may have ended it run one by one",
+                self._stage,
+                len(unfinished[: self._count]),
+            )
+        elif not self._is_tried_again(unfinished[0], None):
+            self._fail(unfinished[0], _worker_died(unfinished, 1, self._context))
+        self._start_again()
+
+    def _resume_alone(self) -> None:
+        """Submit the next of the chunks that run one by one; after the last of them, all others."""
+        head = self._waiting[0]
+        if self._alone is None or head.outcome is not None or head.future in self._unfinished:
+            return
+        if head.first > self._alone:
+            self._alone = None
+        for piece in [head] if self._alone is not None else self._waiting:
+            if piece.outcome is None and piece.future not in self._unfinished:
+                piece.future = self._submit(piece.items)
+                self._begin(piece)
 
     def _name_late(self) -> None:
         """Warn of chunks that take far longer than others. If a worker is stopped, start all again, once for each."""
         running = {piece.first: piece for piece in islice(self._unfinished.values(), self._count)}
         late = {first: age for first, age in self._units.late() if first in running}
-        stopped = self._context.stopped() if late else []
+        stopped = self._context.stopped()
+        self._looks = self._looks + 1 if stopped else 0
+        if self._looks >= _STOPPED and self._stage is not None:  # it does not continue by itself
+            late |= {
+                first: self._units.now - (piece.begun or 0.0)
+                for first, piece in running.items()
+                if not piece.retried and first not in late
+            }
+            self._looks = 0
         again = False
         for first, age in late.items():
             piece, median = running[first], self._units.median_text(first)
@@ -298,9 +390,15 @@ class Pool:
         self._start()
         unfinished = [piece for piece in self._waiting if piece.outcome is None]
         self._unfinished.clear()
-        for piece in unfinished:
+        for number, piece in enumerate(unfinished):
+            piece.begun = None
+            if self._alone is not None and number:
+                piece.future = piece.future if _has_result(piece.future) else Future()
+                self._units.forget(piece.first)
+                continue
             if not piece.future.done() or piece.future.cancelled() or piece.future.exception() is not None:
                 piece.future = self._submit(piece.items)
+            self._units.retry(piece.first, "all worker processes were started again")
             self._begin(piece)
 
     def _submit(self, items: list[Any]) -> Future[Sent]:
@@ -310,6 +408,10 @@ class Pool:
             future: Future[Sent] = Future()
             future.set_exception(error)
             return future
+
+
+def _has_result(future: Future[Sent]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> FeedmillError:

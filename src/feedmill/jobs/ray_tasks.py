@@ -23,7 +23,7 @@ from typing import Any
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.jobs import engine, processes
-from feedmill.jobs.engine import Stage, share
+from feedmill.jobs.engine import Failed, Stage, limits_of, share
 from feedmill.jobs.events import name_of, units_of
 from feedmill.jobs.processes import Outcome, Sent
 from feedmill.jobs.ray_nodes import (
@@ -45,6 +45,11 @@ logger = logging.getLogger("feedmill")
 _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
 _END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
+_AGAIN, _SOON = 3.0, 6.0
+"""Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
+_IDLE = 2.0  # medians, if cores have nothing else to do
+_UNBEGUN = 60.0  # seconds before a unit that no worker has begun is late: a new worker may take half a minute
+_BEGINS = 64  # units of which is asked in a look whether a worker has begun them
 _TRIES = 5
 _MEMORY_TRIES = 3
 _WARNINGS = 1000  # texts of warnings that are logged for a stage
@@ -68,6 +73,7 @@ class _Chunk:
         attempts: tasks of it that were submitted, also lost ones.
         tasks: those in progress, with the number of the attempt.
         retried: whether it is tried a second time because the first takes long.
+        begun: when a worker was seen to have begun it; None if none was.
     """
 
     first: int
@@ -79,6 +85,7 @@ class _Chunk:
     attempts: int = 0
     tasks: dict[Any, int] = field(default_factory=dict)
     retried: bool = False
+    begun: float | None = None
 
 
 class Tasks:
@@ -117,7 +124,9 @@ class Tasks:
             self._options["label_selector"] = dict(resources.labels)
         self._remote = ray.remote(_call)
         self._shared = None if stage.shared is None else ray.put(stage.shared)
+        self._limits = limits_of(stage.where)
         self._chunks = _chunks(stage)
+        self._more = True
         self._warned = False
         self._logged: set[str] = set()
         self._unlogged = 0
@@ -125,7 +134,9 @@ class Tasks:
         self._late: set[Any] = set()
         """Tasks of `_waiting` that are tried a second time."""
         self._lost_races: list[Any] = []
-        """Tasks that were canceled because another attempt was faster."""
+        """Tasks that were canceled because another attempt was faster, or that took too long."""
+        self._names: dict[int, str] = {}
+        """Names of failed units until their turn."""
         self._open: dict[int, _Chunk] = {}
         self._done: dict[int, Sent] = {}
         self._kept = self._ended_count = 0
@@ -151,7 +162,7 @@ class Tasks:
                 elif more and (sent < head + 4 * most or self._kept < _KEPT):
                     chunk = next(self._chunks, None)
                     if chunk is None:
-                        more = False
+                        self._more = more = False
                         break
                     self._open[sent] = chunk
                     self._submit(sent)
@@ -163,13 +174,18 @@ class Tasks:
                     again.append(number)
                 else:
                     self._take(number, ended)
-            self._name_late()
+            if time.monotonic() - self._looked >= _LOOK:
+                self._looked = time.monotonic()
+                again.extend(self._end_overdue())
+                self._name_late()
             while head in self._done:
                 packed = self._done.pop(head)
                 self._kept -= len(packed.data)
                 yield from (outcome := packed.outcome()).results
                 if outcome.error is not None:
-                    raise outcome.error
+                    if self._limits.max_failed is None:
+                        raise outcome.error
+                    yield Failed(self._names.pop(head), outcome.error)
                 head += 1
 
     def _take(self, number: int, outcome: Sent) -> None:
@@ -183,12 +199,53 @@ class Tasks:
         self._units.outcome(number, outcome)
         for unit in range(len(outcome.counted)):
             self._stage.steps.finish(chunk.first + unit)
+        if len(outcome.counted) < len(chunk.items):
+            self._names[number] = name_of(chunk.items[len(outcome.counted)])
+        self._cancel(chunk)
+
+    def _cancel(self, chunk: _Chunk) -> None:
+        """End the attempts of a chunk that are in progress."""
         for task in chunk.tasks:
             del self._waiting[task]
             self._late.discard(task)
             self._lost_races.append(task)
             with contextlib.suppress(Exception):  # Ray kills its process, even a stopped one
                 self._ray.cancel(task, force=True)
+        chunk.tasks.clear()
+
+    def _end_overdue(self) -> list[int]:
+        """End attempts that exceed the time limit; return the numbers of the chunks that run again."""
+        limit, again = self._limits.timeout, list[int]()
+        if limit is None:
+            return again
+        now, asked = self._units.now, 0
+        for number, chunk in list(self._open.items()):
+            if chunk.begun is None and chunk.tasks and asked < _BEGINS:
+                asked += 1
+                at = place_of(self._check, f"{number}-{min(chunk.tasks.values())}")
+                if at is not None:
+                    chunk.begun = now
+                    self._units.start(number, at.node, at.pid)
+            if chunk.begun is None or not chunk.tasks or now - chunk.begun < limit * len(chunk.items):
+                continue
+            self._cancel(chunk)
+            error = self._limits.overdue(list(map(name_of, chunk.items)))
+            if self._is_tried_again(number, error):
+                again.append(number)
+            else:
+                self._take(number, replace(Sent.of(Outcome([], error)), node="", process=0))
+        return again
+
+    def _is_tried_again(self, number: int, error: Exception | None) -> bool:
+        """Count a failed attempt of a chunk; return whether it runs again."""
+        chunk = self._open[number]
+        chunk.tries += 1
+        again = self._limits.again(error, chunk.tries)
+        if again:
+            chunk.begun, names = None, ", ".join(map(name_of, chunk.items[:4]))
+            logger.warning("%s: %s (tried again, %d of %d)", names, error, chunk.tries, self._limits.attempts)
+            self._units.retry(number, str(error))
+        return again
 
     def _submit(self, number: int, avoid: str | None = None) -> None:
         """Submit a chunk, preferably not on the node `avoid`."""
@@ -235,6 +292,11 @@ class Tasks:
             try:
                 outcome = ray.get(reference)
                 self._warn(outcome.logged)
+                chunk = self._open[number]
+                if outcome.why is not None and self._is_tried_again(number, outcome.outcome().error):
+                    if not chunk.tasks:
+                        yield number, None
+                    continue
                 yield number, outcome
             except ray.exceptions.RayError as error:
                 if not self._open[number].tasks:  # no other attempt is in progress
@@ -245,19 +307,17 @@ class Tasks:
 
     def _name_late(self) -> None:
         """Warn of units that take far longer than others, and try them once more, elsewhere."""
-        if time.monotonic() - self._looked < _LOOK:
-            return
-        self._looked = time.monotonic()
         self._units.start_oldest(max(1, self._slots))
         for number in self._units.oldest_keys(_PLACES):
             chunk = self._open.get(number)
             if chunk is not None and (at := place_of(self._check, f"{number}-{max(chunk.tasks.values(), default=0)}")):
                 self._units.start(number, at.node, at.pid)
-        for number, age in self._units.late():
+        idle = not self._more and len(self._waiting) - len(self._late) < self._slots
+        for number, age in self._units.late(_IDLE if idle else _AGAIN, _SOON):
             chunk = self._open[number]
             place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
-            if place is None and self._ended_count < chunk.expected:
-                continue  # it waits for a free core
+            if place is None and (age < _UNBEGUN or self._ended_count < chunk.expected):
+                continue  # it waits for a free core, or for a worker to start
             where = " and no worker has begun it" if place is None else f" on node {place.node}, process {place.pid}"
             text = lateness(
                 self._stage.name, list(map(name_of, chunk.items)), age, self._units.median_text(number), where
@@ -286,7 +346,8 @@ class Tasks:
         exceptions = self._ray.exceptions
         chunk.tries += 1
         memory = isinstance(error, exceptions.OutOfMemoryError)
-        most = _MEMORY_TRIES if memory else _TRIES
+        chunk.begun = None
+        most = self._limits.attempts or (_MEMORY_TRIES if memory else _TRIES)
         if isinstance(error, exceptions.RayTaskError) or chunk.tries >= most:
             return replace(Sent.of(Outcome([], self._poisoned(chunk, error, memory))), node="", process=0)
         if memory:  # at most what a node has: a task that fits nowhere would never start

@@ -165,21 +165,22 @@ def needing(resources: Resources) -> Iterator[None]:
         _needed.reset(token)
 
 
+def _memory() -> int | None:
+    from feedmill.storage.limits import machine_memory  # imports numpy, whose threads would keep workers from forking
+
+    return machine_memory()
+
+
 def limited(workers: int) -> int:
     """Return the number of processes of this machine, at most `workers`, that have what each needs.
 
     Raises:
         ConfigError: this machine has less than one process needs.
     """
-    from feedmill.storage.limits import machine_memory
-
     need = needed()
     most, what = workers, ""
-    for name, amount, there in (
-        ("cores", need.cpus, available_cores()),
-        ("bytes of memory", need.memory, machine_memory()),
-    ):
-        if amount is None or there is None:
+    for name, amount, counted in (("cores", need.cpus, available_cores), ("bytes of memory", need.memory, _memory)):
+        if amount is None or (there := counted()) is None:
             continue
         if amount > there:
             raise ConfigError(

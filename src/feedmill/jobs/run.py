@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
@@ -11,13 +12,26 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs import inside
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Stage, Where, current, is_inside_unit
+from feedmill.jobs.engine import (
+    Failed,
+    Limits,
+    Policy,
+    Stage,
+    UnitsFailed,
+    Where,
+    current,
+    is_inside_unit,
+    limits_of,
+)
 from feedmill.jobs.events import Units, name_of, units_of
+from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
 from feedmill.jobs.resources import limited
+
+logger = logging.getLogger("feedmill")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,7 +73,9 @@ def run(
     """
     if chunk < 1 or (workers is not None and workers < 0):
         raise ConfigError(f"{workers} workers with chunks of {chunk} are invalid", fix="Use at least 1.")
-    policy = policy or Policy()
+    policy, limits = policy or Policy(), limits_of(where)
+    if limits.max_failed is not None:  # a failed unit takes no others with it
+        chunk = 1
     here = partial(
         _run_here,
         function,
@@ -67,10 +83,12 @@ def run(
         chunk=chunk,
         preload=preload,
         policy=policy,
-        stage=None if where is None else where.stage,
+        where=where,
+        limits=limits,
     )
     if where is not None and (engine := current()) is not None:
-        return _closing(engine.run(Stage(where, function, items, here, policy.shared, chunk, Steps(progress))))
+        results = engine.run(Stage(where, function, items, here, policy.shared, chunk, Steps(progress)))
+        return _closing(tolerating(results, where, limits))
     return here(items, progress=progress)
 
 
@@ -82,7 +100,8 @@ def _run_here(
     chunk: int,
     preload: Sequence[str],
     policy: Policy,
-    stage: str | None,
+    where: Where | None,
+    limits: Limits,
     numbers: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Generator[Result, None, None]:
@@ -94,14 +113,20 @@ def _run_here(
     count = available_cores() if workers is None else workers
     count = count if is_inside_unit() else limited(count)
     total = len(items) if isinstance(items, Sized) else None
+    stage = None if where is None else where.stage
     name = stage or (None if progress is None else progress.label)
     units = partial(units_of, name, total=total, numbers=numbers)
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
-    if not first or is_inside_unit() or not (policy.always_processes or (count > 1 and len(first) > 1)):
+    if (
+        not first
+        or is_inside_unit()
+        or not (policy.always_processes or limits.timeout is not None or (count > 1 and len(first) > 1))
+    ):
         call = function if policy.shared is None else partial(function, policy.shared)
-        return _here(call, everything, progress, None if not first or name is None or is_inside_unit() else units)
+        told = None if not first or name is None or is_inside_unit() else units
+        return _closing(tolerating(_here(call, everything, progress, told, limits), where, limits))
     from feedmill.jobs.pickling import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
@@ -110,7 +135,43 @@ def _run_here(
         chunk = 1
     main = needs_main(function, policy.shared, first[0])
     start = partial(new_context, main, preload, fork=policy.fork, start_timeout=policy.start_timeout)
-    return _closing(Pool(function, everything, count, chunk, start, policy, progress, stage, units).results())
+    pool = Pool(function, everything, max(1, count), chunk, start, policy, progress, stage, units, limits)
+    return _closing(tolerating(pool.results(), where, limits))
+
+
+def tolerating(results: Iterator[Any], where: Where | None, limits: Limits) -> Iterator[Any]:
+    """Yield results until a unit has failed; then only record those of the other units.
+
+    Raises:
+        UnitsFailed: at the end, if units have failed within the budget.
+        FeedmillError: of kind ``too-many-bad`` if more have failed.
+    """
+    failed, ended = list[Failed](), 0
+    try:
+        for result in results:
+            ended += 1
+            if not isinstance(result, Failed):
+                if not failed:
+                    yield result
+                elif where is not None and where.record is not None:
+                    where.record(result)
+                continue
+            if where is None or not where.lasting or where.place is None:
+                logger.warning("--max-failed-units is without effect: units that only report keep nothing")
+                raise result.error
+            failed.append(result)
+            logger.warning("%s: the unit %s has failed: %s", where.stage, result.name, result.error)
+            if (over := over_budget(limits.max_failed, len(failed), ended)) is not None:
+                raise FeedmillError(
+                    f"{where.stage}: {over}; the last is {result.name}: {result.error}",
+                    kind="too-many-bad",
+                    fix="Correct them, and run the same command again: finished work is kept.",
+                ) from result.error
+    finally:
+        if hasattr(results, "close"):
+            results.close()
+    if failed and where is not None:
+        raise UnitsFailed(where.stage, failed, ended - len(failed))
 
 
 def run_largest_first(
@@ -134,8 +195,9 @@ def _here(
     items: Iterable[Item],
     progress: Progress | None,
     units_of: Callable[[], Units] | None,
-) -> Generator[Result, None, None]:
-    if progress is None and units_of is None:
+    limits: Limits,
+) -> Generator[Result | Failed, None, None]:
+    if progress is None and units_of is None and not limits:
         for item in items:
             yield call(item)
         return
@@ -151,16 +213,31 @@ def _here(
                 units.tick()
                 units.begin(number, steps.size_of(number), names=[name_of(item)])
                 units.start(number, node, process)
-            try:
-                result = call(item)
-            except Exception as error:
+            tries = 1
+            while True:
+                try:
+                    result: Result | Failed = call(item)
+                except Exception as error:
+                    result = Failed(name_of(item), error)
+                if not (isinstance(result, Failed) and limits.again(result.error, tries)):
+                    break
+                logger.warning("%s: %s (tried again, %d of %d)", result.name, result.error, tries, limits.attempts)
+                tries += 1
                 if units is not None:
-                    units.fail(number, str(error))
-                raise
+                    units.retry(number, str(result.error))
+                    units.begin(number, steps.size_of(number), names=[name_of(item)])
+                    units.start(number, node, process)
             if units is not None:
                 units.tick()
-                units.end(number)
-            steps.finish(number, inside.count() - before)
+            if isinstance(result, Failed):
+                if units is not None:
+                    units.fail(number, str(result.error))
+                if limits.max_failed is None:
+                    raise result.error
+            else:
+                if units is not None:
+                    units.end(number)
+                steps.finish(number, inside.count() - before)
             yield result
 
 

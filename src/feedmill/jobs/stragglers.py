@@ -75,18 +75,23 @@ class Stragglers:
             self._median, self._counted = statistics.median(self._rates), self._ended
         return self._median * max(1, size)
 
-    def late(self) -> list[tuple[Any, float]]:
-        """Return the units that are late, each with its age in seconds.
+    @property
+    def now(self) -> float:
+        """Seconds that have passed, without those in which this process was stopped."""
+        return self._now
+
+    def late(self, factor: float = _FACTOR, least: float = _LEAST) -> list[tuple[Any, float]]:
+        """Return the units that are late, each with its age in seconds: `factor` medians and `least` seconds.
 
         One that was `named` is returned again when its age has doubled.
         """
         found = []
         for key, unit in self._units.items():
             age = self._now - unit.begin
-            if age < _LEAST or age < 2 * unit.named_at:
+            if age < least or age < 2 * unit.named_at:
                 continue
             median = self.median(unit.size)
-            if age >= (_ALONE if median is None else _FACTOR * median):
+            if age >= (_ALONE if median is None else factor * median):
                 found.append((key, age))
         return found
 

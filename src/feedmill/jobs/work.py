@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -25,7 +26,7 @@ import orjson
 
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.engine import PARTS, current, is_alone, is_shared
+from feedmill.jobs.engine import PARTS, UnitsFailed, current, is_alone, is_shared
 from feedmill.jobs.journal import LOCK, UNITS, VERSION, Journal, is_there, local_scratch_of, place_of, scratch_of
 from feedmill.jobs.lock import OutputLock, refuse_locked
 from feedmill.jobs.unit_files import JOB
@@ -186,8 +187,9 @@ class Work(Journal):
     def abandon(self, *, keep: bool = False) -> None:
         """Close the work after an error. A resumed job, or any job with `keep`, is kept for the next run.
 
-        The job of a job array is kept too.
+        The job of a job array is kept too, and one whose other units have ended.
         """
+        keep = keep or isinstance(sys.exc_info()[1], UnitsFailed)
         if keep or self.resumed or not self._begun or not is_alone():
             self.close()
         else:

@@ -126,20 +126,9 @@ class Labels:
     def _means_by(self, by: str, totals: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> dict[str, float]:
         """Return means over all cells with the same value of a column."""
         found: dict[str, list[float]] = {}
-        cells = False
-        for name, total, count in zip(self.names, totals.tolist(), counts.tolist(), strict=True):
-            dataset, bracket, rest = name.partition("[")
-            values = dict(pair.partition("=")[::2] for pair in rest.removesuffix("]").split(",")) if bracket else {}
-            values["dataset"] = dataset
-            cells |= bool(bracket) and by in values
-            sums = found.setdefault(values.get(by, name) if bracket else name, [0.0, 0])
+        for name, total, count in zip(values_of(self.names, by), totals.tolist(), counts.tolist(), strict=True):
+            sums = found.setdefault(name, [0.0, 0])
             sums[0], sums[1] = sums[0] + total, sums[1] + count
-        if not cells:
-            raise ConfigError(
-                f"no source of this plan is a cell with the column {by!r}",
-                kind="no-such-source",
-                fix=f"Its sources: {', '.join(self.names[:5])}{', ...' if len(self.names) > 5 else ''}.",
-            )
         return {name: total / count for name, (total, count) in found.items() if count}
 
     def sums(self, values: Any, mask: Any = None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -262,6 +251,32 @@ class Labels:
             what = "a pack holds several samples, and only the task encoder knows which tokens belong to which sample"
             fix = "Use labels.row and labels.source with the lengths of the samples in pack_selected_samples."
         raise ConfigError(what, kind="bad-batch", fix=fix)
+
+
+def values_of(names: Sequence[str], by: str) -> list[str]:
+    """Return the value of each cell in a column, by the names of sources; other sources keep their names.
+
+    Args:
+        names: names of the sources.
+        by: the column; or ``dataset``, for the names without the cell.
+
+    Raises:
+        ConfigError: no source is a cell with such a column.
+    """
+    found, cells = [], False
+    for name in names:
+        dataset, bracket, rest = name.partition("[")
+        values = dict(pair.partition("=")[::2] for pair in rest.removesuffix("]").split(",")) if bracket else {}
+        values["dataset"] = dataset
+        cells |= bool(bracket) and by in values
+        found.append(values.get(by, name) if bracket else name)
+    if not cells:
+        raise ConfigError(
+            f"no source of this plan is a cell with the column {by!r}",
+            kind="no-such-source",
+            fix=f"Its sources: {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}.",
+        )
+    return found
 
 
 def of_packs(packs: Sequence[Labels]) -> Labels:

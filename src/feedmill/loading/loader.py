@@ -269,7 +269,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
             from feedmill.loading.transfer import Transfer
 
             transfer = Transfer(device, pin_memory, convert=tensors)
-        self.metrics = Metrics(ranks.rank)
+        self.metrics = Metrics(ranks.rank, plan)
         from feedmill.loading.failures import Tally, policy_for
 
         tally = Tally(policy_for(on_error), self.metrics)
@@ -308,6 +308,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
             maker.step_reader = step_reader(plan)
         labeled = Labeled(reading, tensors=tensors, copied=self.workers.processes) if labels else None
         self._progress = Progress.at_start(plan, layout, self.seed)
+        self.metrics.position = self._progress.position
         self._pipeline = Pipeline(make, self.workers, prefetch, transfer)
         self._delivery = Delivery(tensors, labeled, tally, self.metrics, telemetry)
         self._rewind, self._loaded = rewind, False
@@ -524,6 +525,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         """End the running iteration and set the position."""
         self.close()
         self._progress = progress
+        self.metrics.position = progress.position
 
     def close(self) -> None:
         """End the running iteration and its threads. The position is kept; iterating again resumes there."""

@@ -117,6 +117,9 @@ class Fit(DryRunnable, Limits):
     ] = ()
     exclude: Annotated[Sequence[str], Opt("RUN", "Leave out a run; repeatable.", "--exclude")] = ()
     model: Annotated[Model, Opt("best|law|trees", "Model that proposes; default: that with the lower error.")] = "best"
+    beyond_tried: Annotated[
+        bool, Flag("Allow shares that no run had; by default, they stay between the lowest and the highest tried.")
+    ] = False
     seed: Annotated[int, Opt("N", "Of the folds, the trees and the draws.", min=0)] = 0
     on_error: Annotated[OnError, Opt(METAVAR, "Stop at runs that cannot be used, or leave them out and report it.")] = (
         RAISE

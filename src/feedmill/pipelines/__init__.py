@@ -11,4 +11,5 @@ differ from its last run runs again, as its verb does.
 - `options.py`: the options of the verb ``run``.
 - `run.py`: decides which steps must run, runs them on the engine in use, records each, and knows which files at the
   outputs are its own: only these may it replace or delete.
+- `submit.py`: submits the steps as job arrays of Slurm, or as a job of KubeRay; their state; cancels them.
 """

@@ -99,6 +99,7 @@ class Ahead:
             return {}
         assert child.stdout is not None
         try:
+            assert child.stdout is not None
             if not select.select([child.stdout], [], [], 0)[0]:  # it has not begun a pass
                 self._running[step.name] = child
                 self._stop(step.name)

@@ -41,6 +41,7 @@ class Verb(NamedTuple):
         in_place: whether its output lies beside its input, and is refused if it is there already.
         updates: whether it replaces outdated outputs without ``overwrite``.
         by_file: whether each file of its output needs one file of its input only, and is found again.
+        stages: how often the parts of a job array run at most, for one stage each.
     """
 
     module: str
@@ -49,16 +50,17 @@ class Verb(NamedTuple):
     in_place: bool = False
     updates: bool = False
     by_file: bool = False
+    stages: int = 1
 
 
 VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
     "tag": Verb("curation.tag", takes_many=True, updates=True, by_file=True),
     "embed": Verb("curation.embed", takes_many=True, updates=True, by_file=True),
-    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True),
-    "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True),
+    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True, stages=4),
+    "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True, stages=3),
     "filter": Verb("filtering", updates=True),
-    "tokenize": Verb("tokens.verbs.tokenize", takes_output=True, takes_many=True),
+    "tokenize": Verb("tokens.verbs.tokenize", takes_output=True, takes_many=True, stages=2),
     "merge": Verb("tokens.verbs.merge", takes_output=True, takes_many=True),
     "shuffle": Verb("tokens.verbs.shuffle", takes_output=True, takes_many=True),
     "split": Verb("tokens.verbs.split", takes_output=True, takes_many=True),

@@ -21,9 +21,11 @@ from feedmill.documents.file import places
 from feedmill.documents.wildcards import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
-from feedmill.jobs.engine import current, is_alone
+from feedmill.jobs.engine import StageUnfinished, current, is_alone, limits_given
+from feedmill.jobs.events import current as events_given
 from feedmill.jobs.events import of_step
 from feedmill.jobs.options import verb
+from feedmill.jobs.parts import LookingEngine
 from feedmill.jobs.resources import needing
 from feedmill.jobs.work import alone
 from feedmill.pipelines.ahead import Ahead, added, as_plain
@@ -31,6 +33,8 @@ from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
+from feedmill.pipelines.submit import Submission, submit
+from feedmill.pipelines.submit import refuse_others as refuse_other_options
 from feedmill.storage import open_store, split_url
 
 logger = logging.getLogger("feedmill")
@@ -68,12 +72,15 @@ class RunReport(JobReport):
 
     Attributes:
         manifest: path or URL of the manifest.
-        waiting: name of the step that the parts of a job array must run next; None if nothing is left.
+        waiting: name of the step that the parts of a job array, or submitted jobs, must run next; None if nothing is
+            left.
+        submission: what ``submit`` did.
     """
 
     manifest: str
     steps: list[StepReport] = field(default_factory=list)
     waiting: str | None = None
+    submission: Submission | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -94,6 +101,9 @@ def run(options: Run) -> RunReport:
     """
     hashed = options.hash and is_alone()
     described, chosen = _chosen(options.pipeline, options.steps)
+    refuse_other_options(options)
+    if options.submit is not None:
+        return _submit(options, described, chosen)
     if options.dry_run:
         return _run_dry(chosen, History(described), options.overwrite, hashed)
     store, name = manifest_of(described.url)
@@ -101,6 +111,34 @@ def run(options: Run) -> RunReport:
         return _run_all(
             described, chosen, History(described), options.overwrite, hashed, options.progress, options.on_step
         )
+
+
+def _submit(options: Run, described: Pipeline, steps: list[Step]) -> RunReport:
+    if current() is not None or limits_given() or events_given() is not None:
+        raise ConfigError(
+            "submitted jobs choose their engine themselves, and do not get limits of units, --events or --metrics",
+            kind="bad-option",
+            fix="Omit the options of engines, and unset FEEDMILL_ENGINE.",
+        )
+    store, name = manifest_of(described.url)
+
+    def missing(parts: int) -> tuple[list[int], bool] | None:
+        with LookingEngine(parts) as engine, alone(store, name):
+            try:
+                while _run_all(described, steps, History(described), False, False, False, None).waiting is not None:
+                    pass  # a step without anything left to do has ended
+            except StageUnfinished as ended:
+                return engine.missing, ended.last
+        return None
+
+    looked = [report for report, _ in _looks(steps, History(described), force=False, hashed=False)]
+    pending = [step for step, report in zip(steps, looked, strict=True) if report.reasons]
+    submission = submit(options, pending, missing)
+    looked = [report for report, _ in _looks(steps, History(described), force=False, hashed=False)]
+    report = RunReport(store.locate(name), looked, submission=submission)
+    if not options.print_scripts and not options.cancel:
+        report.waiting = next((step.name for step in looked if step.reasons), None)
+    return report
 
 
 def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[StepReport]:

@@ -9,7 +9,7 @@ A position of a packed plan is a row. It has one entry or occurrence for each sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
@@ -157,6 +157,33 @@ def ranks_of(
     dealing = dealing or dealing_of(plan, batch=global_batch)
     grid, own = grid_of(plan, number, global_batch, 0, world_size, start, first_step, remainder, dealing)
     return Dealer(plan, grid, dealing).ranks(own)
+
+
+def ranks_of_steps(
+    plan: Plan,
+    numbers: Sequence[int],
+    global_batch: int | None,
+    world_size: int | None,
+    *,
+    start: int = 0,
+    first_step: int = 0,
+) -> Iterator[list[npt.NDArray[np.int64]]]:
+    """Yield the positions of several steps, in rising order, as `ranks_of`; steps by budget are walked once.
+
+    Without `world_size`, the global batch is that of one rank.
+    """
+    if global_batch is not None:
+        for number in numbers:
+            yield ranks_of(plan, number, global_batch, world_size or 1, start=start, first_step=first_step)
+        return
+    check_run(plan, start)
+    dealer = BudgetDealer(plan, budget_grid(plan, 0, world_size, start, "uneven", None))
+    cuts = enumerate(dealer.cuts.after(start), first_step)
+    for number in numbers:
+        cut = next((cut for step, cut in cuts if step == number), None)
+        if cut is None:
+            raise NotFound(f"there is no step {number:,}: the run ends before it", kind="no-such-sample")
+        yield [cut.first + part for part in dealer.deal(cut)]
 
 
 def entries(plan: Plan, positions: npt.ArrayLike, located: Located | None = None) -> list[Entry]:

@@ -4,6 +4,7 @@ Backwards: a step's samples, by the ledger of the plan, are rows of files, and b
 Forwards: a raw document is looked for in each output that was made from it, up to the steps that see it.
 
 - `trace.py`: the samples of a step, the steps of a sample; the verb ``trace``.
+- `losses.py`: the loss of each source and cell, from a log of losses by rank and step.
 - `held.py`: which rows of which files the samples of a plan are.
 - `document.py`: what became of a raw document: files, rules that dropped it, positions and steps; `copies.py`: other
   documents with its text, or nearly so.

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Trace(GlobalBatch, Samples, ProxySize):
-    """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen."""
+    """Show which samples a step sees (--step), or when a sample (--key) or raw document is seen.
+
+    Or the loss of each source and cell (--losses), from a log of losses by step.
+    """
 
     recipe: Annotated[Path | Recipe | Plan, Arg("RECIPE", "A recipe (docs/recipes.md); a path or a URL.")]
     _: KW_ONLY
@@ -37,6 +40,15 @@ class Trace(GlobalBatch, Samples, ProxySize):
             more="A line of a file that Feedmill wrote stands for the document that it was made from.",
         ),
     ] = None
+    losses: Annotated[
+        Path | None,
+        Opt(
+            "FILE",
+            "Show the loss of each source and cell, from CSV or JSON lines with 'step', 'loss' and perhaps 'rank'.",
+            more="Or with ``position`` and ``loss``. Means of single sources are exact, others estimated.",
+        ),
+    ] = None
+    by: Annotated[str | None, Opt("COLUMN", "With --losses: show the values of this column of cells.")] = None
     steps: Annotated[int | None, Opt("N", "Like --samples, in steps.", min=1)] = None
     from_state: Annotated[Path | None, Opt("FILE", "JSON state from which the run was resumed.")] = None
     first_step: Annotated[int, Opt("S", "Number of the first step after the state.", min=0)] = 0

@@ -27,6 +27,7 @@ from feedmill.planning.resuming.resume import Allowed
 from feedmill.samples.preview import as_shown
 from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held
+from feedmill.tracing.losses import losses_of
 from feedmill.tracing.options import Trace
 
 _ALLOW = ("append", "skip", "change")
@@ -44,7 +45,7 @@ class TraceReport(Showable):
         plan: the plan; not in `as_dict`.
         facts: for a step, ``entries`` with one entry per sample. For samples, ``found`` with one entry per requested
             sample, whose ``seen`` has the positions. For a raw document, ``documents`` with one entry per document,
-            with its ``artefacts`` and ``seen``.
+            with its ``artefacts`` and ``seen``. For a log of losses, see `feedmill.tracing.losses.losses_of`.
         shown: the contents of the samples as from `feedmill.samples.preview.as_shown`, if requested.
     """
 
@@ -65,14 +66,20 @@ def trace(options: Trace) -> TraceReport:
         ConfigError: options are missing or cannot be combined, or the state is of another run.
         FeedmillError: there is no such step or sample; or as `Recipe.load` and `Recipe.plan` do.
     """
-    if sum(one is not None for one in (options.step, options.key, options.document, options.source_document)) != 1:
-        what = "expected one of --step, --key, --document and --source-document"
+    given = (options.step, options.key, options.document, options.source_document, options.losses)
+    if sum(one is not None for one in given) != 1:
+        what = "expected one of --step, --key, --document, --source-document and --losses"
         raise ConfigError(what, fix="Give exactly one of them.")
     plan, path = bound_plan(options.recipe, proxy=options.proxy)
     proxy = None if plan.proxy is None else str(plan.proxy)
     by_budget = options.global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
-    _check_batches(options, by_budget=by_budget)
-    if options.step is not None:
+    if options.losses is None:
+        _check_batches(options, by_budget=by_budget)
+    unused: dict[str, Any]
+    if options.losses is not None:
+        names = ("rank", "source", "samples", "steps", "origins", "show")
+        unused = {name: None if (value := getattr(options, name)) is False else value for name in names}
+    elif options.step is not None:
         unused = {"source": options.source, "samples": options.samples, "steps": options.steps}
     else:
         unused = {"rank": options.rank, "world": None if by_budget else options.world}
@@ -80,7 +87,8 @@ def trace(options: Trace) -> TraceReport:
             unused |= {"source": options.source, "origins": options.origins or None}
         elif options.samples is not None:
             unused |= {"steps": options.steps}
-    asked = {name: getattr(options, name) for name in ("step", "key", "document", "source_document")}
+    unused |= {"by": options.by} if options.losses is None else {}
+    asked = {name: getattr(options, name) for name in ("step", "key", "document", "source_document", "losses")}
     _check_used(unused, asked)
     state = None if options.from_state is None else Path(options.from_state)
     start = (_position(state, plan, options.allow), options.first_step)
@@ -89,6 +97,17 @@ def trace(options: Trace) -> TraceReport:
         if options.origins:
             _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], options.show)
         return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
+    if options.losses is not None:
+        found = losses_of(
+            plan,
+            options.losses,
+            by=options.by,
+            global_batch=options.global_batch,
+            world=options.world,
+            start=start[0],
+            first_step=start[1],
+        )
+        return TraceReport(plan, {"recipe": path, "proxy": proxy, **found})
     samples = options.samples
     if options.steps is not None:
         assert options.global_batch is not None

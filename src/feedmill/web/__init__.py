@@ -24,8 +24,9 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `tokens.py`: view 8: lengths in tokens, and how full rows are
 - `loader.py`: view 9: what the training loop waits for
 - `compare.py`: view 10: two datasets, recipes or runs
+- `jobs.py`: view 11: the units of jobs by state
 - `pipeline.py`: the steps of a pipeline
-- `logs.py`: what runs write: loss logs with their spikes, and the telemetry of loaders
+- `logs.py`: what runs write: loss logs with their spikes, the telemetry of loaders, the events of jobs
 - `columns.py`: columns of the index: histograms, filters, orders
 - `documents.py`: documents without an index, with their attributes
 - `corpus.py`: documents in memory with their sources and numbers, for views 5 and 6

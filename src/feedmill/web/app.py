@@ -28,6 +28,7 @@ from feedmill.web import compare as compare_view
 from feedmill.web import duplicates as duplicates_view
 from feedmill.web import filters as filters_view
 from feedmill.web import health as health_view
+from feedmill.web import jobs as jobs_view
 from feedmill.web import life as life_view
 from feedmill.web import loader as loader_view
 from feedmill.web import mixture as mixture_view
@@ -525,6 +526,7 @@ VIEWS: dict[str, tuple[str | tuple[str, ...], View, str]] = {
     "tokens": ("dataset", tokens_view.tokens, "Lengths in tokens, and how full packed rows are"),
     "health": ("dataset", health_view.health, "Damaged, missing and changed files; outliers"),
     "pipeline": ("pipeline", pipeline_view.pipeline, "Steps, their files, hashes and durations"),
+    "jobs": ("job", jobs_view.jobs, "Units by state, time left, slowest units and nodes, failures"),
     "mixture": ("recipe", mixture_view.mixture, "Weights, asked and realized shares; try other weights"),
     "step": ("recipe", step_view.step, "What each rank sees at a step, with cost and sightings"),
     "life": ("recipe", life_view.life, "A document from its raw line to the steps that see it"),
@@ -541,6 +543,7 @@ KEYS = {
     "health": "h",
     "tokens": "o",
     "pipeline": "p",
+    "jobs": "j",
     "loader": "w",
     "compare": "c",
 }
@@ -573,7 +576,13 @@ def home(library: Library, state: State) -> dict[str, Any]:  # noqa: ARG001
     return {"title": title, "things": [_card(thing) for thing in things]}
 
 
-_NOUNS = {"dataset": "datasets", "recipe": "recipes", "pipeline": "pipelines", "telemetry": "loader logs"}
+_NOUNS = {
+    "dataset": "datasets",
+    "recipe": "recipes",
+    "pipeline": "pipelines",
+    "job": "jobs",
+    "telemetry": "loader logs",
+}
 
 
 def _card(thing: OpenItem) -> dict[str, Any]:
@@ -651,4 +660,9 @@ def _telemetry(thing: OpenItem) -> dict[str, Any]:
     return {name: found[name] for name in ("ranks", "waiting", "age", "state")}
 
 
-_CARDS = {"dataset": _dataset, "recipe": _recipe, "pipeline": _pipeline, "telemetry": _telemetry}
+def _job(thing: OpenItem) -> dict[str, Any]:
+    found = jobs_view.jobs(thing, State())
+    return {name: found[name] for name in ("state", "age", "counts")} | {"stages": len(found["stages"])}
+
+
+_CARDS = {"dataset": _dataset, "recipe": _recipe, "pipeline": _pipeline, "job": _job, "telemetry": _telemetry}

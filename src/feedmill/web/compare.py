@@ -129,7 +129,7 @@ def compared(one: OpenItem, other: OpenItem) -> dict[str, Any]:
 
 def refuse_other_kinds(one: OpenItem, other: OpenItem) -> None:
     """Raise `ConfigError` if two things cannot be compared."""
-    if one.kind != other.kind or one.kind == "telemetry":
+    if one.kind != other.kind or one.kind in ("telemetry", "job"):
         raise ConfigError(
             f"a {one.kind} cannot be compared with a {other.kind}",
             file=other.path,

@@ -1,4 +1,4 @@
-"""Open items of the browser, by name: datasets, recipes, pipelines with their last run, and telemetry."""
+"""Open items of the browser, by name: datasets, recipes, pipelines with their last run, jobs, and telemetry."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from feedmill.storage import open_store, split_url
 from feedmill.storage.descriptors import refuse_special
 from feedmill.web.columns import Columns, Fields
 from feedmill.web.documents import Documents, open_documents
-from feedmill.web.logs import RANK, Series, is_telemetry, read_telemetry
+from feedmill.web.logs import RANK, Jobs, Series, is_job, is_telemetry, read_telemetry
 from feedmill.web.results import Behind, behind
 
 if TYPE_CHECKING:
     from feedmill.planning.recipes.recipe import Recipe
 
-Kind = Literal["dataset", "recipe", "pipeline", "telemetry"]
-FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "telemetry": "loader"}
+Kind = Literal["dataset", "recipe", "pipeline", "job", "telemetry"]
+FRONT = {"dataset": "samples", "recipe": "mixture", "pipeline": "pipeline", "job": "jobs", "telemetry": "loader"}
 """The view that is shown first of each kind."""
-GROUP = {"dataset": "Data", "pipeline": "Data", "recipe": "Run", "telemetry": "Run"}
+GROUP = {"dataset": "Data", "pipeline": "Data", "job": "Data", "recipe": "Run", "telemetry": "Run"}
 """The group of tabs that each kind belongs to."""
 
 _OPENED = threading.RLock()
@@ -115,6 +115,11 @@ class OpenItem:
         with _OPENED:
             return self.recipe.plan(trust=self.trust)
 
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The events of jobs, as far as they were read."""
+        return Jobs(self.path)
+
     @property
     def front(self) -> str:
         """The view that is shown first."""
@@ -134,8 +139,11 @@ class OpenItem:
         return isinstance(dataset, Documents) or any(map(kind_of, (self.path, f".{dataset.format}")))
 
     @cached_property
-    def opened(self) -> Dataset | Plan | Run | list[Series]:
-        """The dataset, the plan, or what was read when it was opened. The last two are read again by their pages."""
+    def opened(self) -> Dataset | Plan | Run | Jobs | list[Series]:
+        """The dataset, the plan, the jobs, or what was read when it was opened: pages read the last two again."""
+        if self.kind == "job":
+            self.jobs.look()
+            return self.jobs
         if self.kind in ("pipeline", "telemetry"):
             return read_run(self.path) if self.kind == "pipeline" else read_telemetry(self.path)
         return self.dataset() if self.kind == "dataset" else self.plan
@@ -145,7 +153,7 @@ class Library:
     """All that is open, by name.
 
     Args:
-        paths: datasets, recipes, pipelines, manifests and telemetry.
+        paths: datasets, recipes, pipelines, manifests, telemetry and events of jobs.
         tokenizer: paths of tokenizers, see `serve`.
         options: fields of each `OpenItem`.
 
@@ -227,6 +235,8 @@ def _open(path: str, split: str | None, trust: bool) -> Dataset:
 def _kind(path: str) -> Kind:
     if "://" not in path:
         refuse_special(path, "cannot be shown")
+    if is_job(path):
+        return "job"
     if is_telemetry(path):
         return "telemetry"
     if not path.endswith((".yaml", ".yml", ".json")):

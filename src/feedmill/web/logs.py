@@ -1,4 +1,5 @@
-"""Logs of runs: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, and the telemetry of loaders.
+"""Logs of runs: loss logs (CSV, JSON lines, TensorBoard) with the spikes in them, the telemetry of loaders, and the
+events of jobs (`feedmill.jobs.events`).
 
 Telemetry is the JSON lines that ``Telemetry(jsonl=...)`` appends, one file for each rank or one for all.
 """
@@ -11,7 +12,10 @@ import json
 import math
 import os
 import struct
-from collections.abc import Iterator
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +26,7 @@ import orjson
 from feedmill.documents.wildcards import is_pattern, matches
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.csv_rows import csv_rows
+from feedmill.jobs.events import PART, Units, is_event
 from feedmill.storage import open_store, split_url
 
 MOST = 64 << 20
@@ -357,7 +362,7 @@ def _series(rank: int, reports: list[dict[str, Any]], cut: int, skipped: int) ->
 
 def _files(path: str) -> Iterator[tuple[str, int]]:
     """Yield the files of a path with their sizes."""
-    wanted = path.replace(RANK, "*")
+    wanted = path.replace(RANK, "*").replace(PART, "*")
     if is_pattern(wanted):
         yield from ((file.name, file.size) for file, is_folder in matches(wanted) if not is_folder)
         return
@@ -397,3 +402,157 @@ def _is_number(value: Any) -> bool:
 
 def _float_or_zero(value: Any) -> float:
     return float(value) if _is_number(value) else 0.0
+
+
+_AT_ONCE, _PIECE = 64 << 20, 8 << 20  # bytes of events that are read for a page at most, and at a time
+_STAGES, _NODES, _LAST = 200, 200, 50  # that are kept: stages, nodes of each, failures and warnings
+
+
+def is_job(path: str) -> bool:
+    """Return whether a file, or a name with ``{part}``, has events of jobs.
+
+    Raises `StorageError` if it cannot be read.
+    """
+    if PART in path:
+        return True
+    if not path.endswith((".jsonl", ".json")):
+        return False
+    try:
+        first = next(iter(_files(path)), None)
+        return first is not None and is_event(orjson.loads(_head(first[0])))
+    except (NotFound, orjson.JSONDecodeError):
+        return False
+
+
+class JobStage:
+    """A stage as its events describe it."""
+
+    def __init__(self, event: Mapping[str, Any]) -> None:
+        total = event.get("units")
+        self.at = self.begun = float(event["time"])
+        self.units = Units(
+            str(event.get("name")),
+            verb=str(event.get("verb") or ""),
+            engine=str(event.get("engine") or ""),
+            total=total if isinstance(total, int) else None,
+            part=event.get("part"),
+            parts=event.get("parts"),
+            clock=self._clock,
+        )
+        self.live = False
+        self.nodes: dict[str, list[float]] = {}
+
+    def _clock(self) -> float:
+        return max(self.at, time.time()) if getattr(self, "live", False) and not self.units.ended else self.at
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add an event of a unit."""
+        what, unit, units = event["event"], event.get("unit"), self.units
+        node, process = event.get("node"), event.get("process")
+        self.at = max(self.at, float(event["time"]))
+        units.tick()
+        if what == "unit-begins":
+            units.begin(unit, number=unit, count=int(event.get("count", 1)), names=event.get("names") or ())
+            units.start(unit, node, process)
+        elif what == "unit-place":
+            units.start(unit, node, process)
+        elif what == "unit-ends":
+            units.end(unit, event.get("seconds"), node, process)
+            if node is not None and (node in self.nodes or len(self.nodes) < _NODES):
+                found = self.nodes.setdefault(str(node), [0, 0.0])
+                found[0] += int(event.get("count", 1))
+                found[1] += float(event.get("seconds") or 0.0)
+        elif what == "unit-retried":
+            units.second(unit) if event.get("beside") else units.retry(unit, "")
+        elif what == "unit-failed":
+            units.fail(unit, "")
+        elif what == "unit-late":
+            units.lates += 1
+        elif what == "stage-ends":
+            why = event.get("why")
+            units.close(None if why is None else str(why))
+
+
+class Jobs:
+    """What the files of events at a path say, as far as they were read; what is appended later is added by `look`.
+
+    Of finished units only counts are kept.
+
+    Args:
+        path: of a file, or with ``{part}``, or a pattern.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._read: dict[str, int] = {}
+        self.stages: dict[tuple[str, str], JobStage] = {}
+        self.failures: deque[dict[str, Any]] = deque(maxlen=_LAST)
+        self.warnings: deque[dict[str, Any]] = deque(maxlen=_LAST)
+        self.failed = self.warned = self.skipped = self.events = self.dropped = 0
+        self.last = 0.0
+
+    def look(self) -> float:
+        """Read what was appended, at most 64 MB; return the share of the files that was read.
+
+        Raises:
+            NotFound: there is no file.
+            DataError: there are no events in them.
+        """
+        with self._lock:
+            files = list(_files(self._path))
+            if not files:
+                raise NotFound("no file of events has this name", file=self._path, fix=f"{PART!r} stands for the part.")
+            if any(size < self._read.get(name, 0) for name, size in files):  # a file was replaced
+                self._forget()
+            left = _AT_ONCE
+            for name, size in files:
+                left -= self._read_on(name, size, left)
+            if not self.events and left > 0:
+                raise DataError("there are no events of units in it", file=self._path, kind="bad-log")
+            return sum(self._read.values()) / max(1, sum(size for _, size in files))
+
+    def _read_on(self, path: str, size: int, most: int) -> int:
+        folder, name = split_url(path)
+        store, first = open_store(folder), self._read.get(path, 0)
+        at = first
+        while at < size and at - first < most:
+            data = store.read(name, at, min(_PIECE, size - at))
+            whole = data.rfind(b"\n") + 1
+            if not whole:
+                break  # the last line is being written, or none ends in a piece
+            for line in data[:whole].split(b"\n"):
+                if line.strip():
+                    self._add(line)
+            at += whole
+        self._read[path] = at
+        return at - first
+
+    def _add(self, line: bytes) -> None:
+        try:
+            event = orjson.loads(line)
+            if not is_event(event):
+                raise ValueError("no event")
+            key = str(event["run"]), str(event["stage"])
+            if event["event"] == "stage-begins":
+                self.stages[key] = JobStage(event)
+                if len(self.stages) > _STAGES:
+                    del self.stages[next(iter(self.stages))]
+                    self.dropped += 1
+            elif key in self.stages:
+                self.stages[key].add(event)
+        except (ValueError, TypeError, LookupError):
+            self.skipped += 1
+            return
+        self.events += 1
+        self.last = max(self.last, float(event["time"]))
+        if event["event"] in ("unit-failed", "unit-log"):
+            is_failure = event["event"] == "unit-failed"
+            names = event.get("names") or [f"unit {event.get('unit')}"]
+            text = str(event.get("why" if is_failure else "text"))
+            row = {"stage": str(event["stage"]), "unit": ", ".join(map(str, names)), "node": event.get("node")}
+            (self.failures if is_failure else self.warnings).append(row | {"text": text[:2000]})
+            self.failed += is_failure
+            self.warned += not is_failure

@@ -146,6 +146,10 @@ def section_of(thing: OpenItem, *, check: bool) -> tuple[dict[str, Any], list[st
         from feedmill.web.pipeline import pipeline
 
         part("pipeline", lambda: pipeline(thing, State()))
+    elif thing.kind == "job":
+        from feedmill.web.jobs import jobs
+
+        part("jobs", lambda: jobs(thing, State()))
     elif thing.kind == "telemetry":
         from feedmill.web.loader import loader
 

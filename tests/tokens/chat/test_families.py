@@ -5,9 +5,13 @@ The oracle has an environment of its own, and knows by hand what a family writes
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,8 +19,11 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import feedmill as fm
+from feedmill.documents.batch import BadDocument
 from feedmill.jobs.sandbox import Sandbox
 from feedmill.tokens.chat.checks import HEADER, NO_STOP, UNTHINKING
+from feedmill.tokens.chat.reader import ChatSpec, Conversations
+from feedmill.tokens.chat.values import as_seen
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.chat_families import FAMILIES, Family
 
@@ -207,6 +214,133 @@ def test_the_loss_of_a_family_is_that_of_rendering_turn_by_turn(name: str, tmp_p
             assert documents(tmp_path / "turns.pbin") == found
         dropped = report.checks[UNTHINKING].count if UNTHINKING in report.checks else 0
         assert dropped == (rule == "auto" and "thinking" in taken and name in ("qwen 3", "deepseek r1"))
+
+
+def turns(render: Callable[..., str], messages: Sequence[Any], text: str, stops: tuple[str, ...]) -> list[Span | None]:
+    """The answers by rendering turn by turn; None where the text does not begin with that of the first messages."""
+    found: list[Span | None] = []
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before, upto = render(messages[:number], True) if number else "\0", render(messages[: number + 1])
+        asks = number and before != render(messages[:number])
+        if not (asks and text.startswith(before) and text.startswith(upto)):
+            found.append(None)
+            continue
+        begin, end = len(before), len(upto)
+        bare = begin + len(text[begin:end].rstrip())
+        if text.endswith(stops, begin, bare):
+            end = bare
+        elif number + 1 < len(messages) and messages[number + 1]["role"] != "assistant":
+            end += max((len(stop) for stop in stops if text.startswith(stop, end)), default=0)
+        found.append((begin, max(begin, end)))
+    return found
+
+
+WORDS = (
+    "alpha",
+    "Ä",
+    "🙂",
+    "{{ 7 }}",
+    "a\n\nb",
+    " lead",
+    "trail \n",
+    "<b>",
+    "assistant",
+    "\nassistant\n",
+    "<|im_end|>",
+)
+
+
+def conversation(random: Random, has: str) -> list[dict[str, Any]]:
+    """Random turns: empty texts, thinking in both forms, a system in the middle, several answers, an open end."""
+
+    def words(empty: float = 0.1) -> str:
+        return "" if random.random() < empty else " ".join(random.choices(WORDS, k=random.randint(1, 5)))
+
+    found: list[dict[str, Any]] = []
+    for turn in range(random.randint(1, 4)):
+        if "system" in has and random.random() < (0.1 if turn else 0.4):
+            found.append({"role": "system", "content": words()})
+        found.append({"role": "user", "content": words()})
+        if "tools" in has and random.random() < 0.3:
+            call = {"function": {"name": "add", "arguments": {"x": words()}}}
+            found += [
+                {"role": "assistant", "content": words(0.5), "tool_calls": [call]},
+                {**RESULT, "content": words()},
+            ]
+        for _ in range(1 + ("consecutive" in has and random.random() < 0.1)):
+            thought = random.choice([{}, {}, {"reasoning_content": words()}])
+            inline = f"<think>\n{words()}\n</think>\n\n" if random.random() < 0.2 else ""
+            found.append({"role": "assistant", "content": inline + words(), **thought})
+    return found + ([{"role": "user", "content": words()}] if random.random() < 0.1 else [])
+
+
+def shipped() -> dict[str, tuple[str, str]]:
+    """Templates of models as the package trl has them, if it is installed, and what our families have of features."""
+    found = importlib.util.find_spec("trl")
+    folder = Path(found.origin).parent / "chat_templates" if found is not None and found.origin else None
+    paths = sorted(folder.glob("*.jinja")) if folder else []
+    has = "system tools consecutive"
+    return {path.stem: (path.read_text(), has) for path in paths if not path.stem.endswith("_training")}
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(2500, marks=pytest.mark.slow)])
+def test_answers_are_those_of_turns_or_refused(count: int) -> None:
+    """Random conversations over all templates, those of trl too in the slow loop."""
+    templates = {name: (family.template, family.has) for name, family in FAMILIES.items()}
+    if count > 100:
+        templates |= shipped()
+    refused, equal, proven = Counter[str](), 0, 0
+    for name, (template, has) in templates.items():
+        special = re.findall(r"<\|[^|<>]*\|>|</s>|<[^<>|]*_of_[^<>|]*>|<\|?turn\|?>|<eos>|<｜[^｜]*｜>", template)
+        stops = tuple(sorted({*special, "<eos>"}))
+        special_tokens = (("bos_token", "<s>"), ("eos_token", "<eos>"))
+        reader = Conversations(ChatSpec("messages", template, None, special_tokens, "turns", "2026-01-31", stops=stops))
+        random = Random(name)
+        for _ in range(count):
+            row: dict[str, Any] = {"messages": conversation(random, has)}
+            if "tools" in has:
+                row["tools"] = [TOOL]
+            record = reader.record(row)
+            if record.text is None:
+                assert re.search("chat template failed|unknown where", record.reason)
+                refused[name] += "chat template failed" not in record.reason
+                continue
+
+            def render(messages: Any, ask: bool = False, row: Any = row, reader: Any = reader) -> str:
+                return str(reader._render(row.get("tools"), {}, messages, ask).text)
+
+            seen = next(
+                given
+                for objects in (False, True)
+                if _renders(render, given := as_seen(row["messages"], set(), objects=objects), record.text)
+            )
+            spans = record.fields[0]
+            for span, wanted in zip(spans, turns(render, seen, record.text, stops), strict=True):
+                assert wanted is None or tuple(span) == wanted, (name, row)
+                equal, proven = equal + (wanted is not None), proven + (wanted is None)
+    conversations = count * len(templates)
+    assert equal > conversations and proven and sum(refused.values()) < conversations / 20, (equal, proven, refused)
+
+
+def _renders(render: Callable[..., str], messages: Any, text: str) -> bool:
+    try:
+        return render(messages) == text
+    except BadDocument:
+        return False
+
+
+def test_an_answer_that_cannot_be_proven_is_refused_with_both_renderings() -> None:
+    template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content if loop.last else m.content | upper }}</s>{% endfor %}"
+    )
+    ask = "{% if add_generation_prompt %}[assistant]{% endif %}"
+    reader = Conversations(ChatSpec("messages", template + ask, None, (), "turns", stops=("</s>",)))
+    reason = reader.record({"messages": [user(1), answer(2, content="yes"), user(3)]}).reason
+    assert "it is unknown where the answer is" in reason and "--chat-mask last" in reason
+    assert "[user]What is 3?" in reason and "[assistant]YES</s>" in reason  # both renderings
+    assert reader.record({"messages": [{"role": "user", "content": "1"}, answer(2, content="yes")]}).text
 
 
 def test_there_are_thirty_families() -> None:

@@ -5,5 +5,5 @@
 - `tracked.py` has `TrackedBatches`, the state after the batches that were used, for trainers that take batches ahead.
 - `lightning.py`, `transformers.py`, `torchtitan.py`, `megatron.py` and `jax.py` (also for Orbax and Grain).
 
-docs/training.md lists the versions. `examples/frameworks` has a program for each.
+docs/training.md lists the versions. `examples/trainers` has a program for each.
 """

@@ -191,7 +191,9 @@ def _fitted(
     rows = [swarm.runs.index(run) for run in losses.runs]
     mixtures = swarm.weights[rows]
     asked = limits
-    limits, untried = _within_tried(asked, mixtures)
+    limits, untried = _without_untried(asked, mixtures)
+    if not options.beyond_tried:
+        limits = _within_tried(limits, mixtures, path)
     x, y = features(limits, mixtures), losses.values
     seed, weights, mean = options.seed, losses.weights, losses.mean
     needed = law_parameters(*mixtures.shape[1:]) + 2
@@ -266,10 +268,44 @@ def _fitted(
         listed = f"{', '.join(untried[:5])}{', ...' if len(untried) > 5 else ''}"
         report.notes.append(f"no run had a share of these that says anything, so no larger one is proposed: {listed}")
     report.notes += _notes(report, found.explained, skipped)
+    report.notes += [] if options.beyond_tried else _at_an_end(report, asked)
     return report, proposal.tolist()
 
 
-def _within_tried(limits: Limits, mixtures: Floats) -> tuple[Limits, list[str]]:
+def _within_tried(limits: Limits, mixtures: Floats, path: str) -> Limits:
+    """Return limits that keep each source between the lowest and the highest share that runs had in a stage.
+
+    Where an asked limit lies outside of these, it holds alone. Raises `ConfigError` if no weights are left.
+    """
+    lowest, highest = mixtures.min(axis=(0, 1)), mixtures.max(axis=(0, 1))
+    low = np.where(lowest <= limits.bound, np.maximum(limits.low, lowest), limits.low)
+    high = np.where(highest >= limits.low, np.minimum(limits.high, highest), limits.high)
+    within = replace(limits, low=low, high=high)
+    if low.sum() > 1 + 1e-9 or np.minimum(within.bound, 1).sum() < 1 - 1e-9:
+        raise ConfigError(
+            "no shares keep the limits and lie within those that the runs had",
+            file=path,
+            kind="bad-option",
+            fix="Pass --beyond-tried, or limits as those of the swarm.",
+        )
+    return within
+
+
+def _at_an_end(report: FitReport, asked: Limits) -> list[str]:
+    """Return a note on sources that are at an end of the shares tried, and may have a better one beyond it."""
+    ends = [
+        f"{one['name']} ({one['share']:.2%})"
+        for one, low, bound in zip(report.sources, asked.low.tolist(), asked.bound.tolist(), strict=True)
+        if (one["share"] >= one["highest"] - 1e-4 and one["highest"] < bound - 1e-4)
+        or (one["share"] <= one["lowest"] + 1e-4 and one["lowest"] > low + 1e-3)
+    ]
+    if not ends:
+        return []
+    listed = f"{', '.join(ends[:5])}{', ...' if len(ends) > 5 else ''}"
+    return [f"at the end of the shares that were tried: {listed}; --beyond-tried allows others, which are a guess"]
+
+
+def _without_untried(limits: Limits, mixtures: Floats) -> tuple[Limits, list[str]]:
     """Return limits that keep sources which no run tried at the shares that they had, and their names.
 
     The effect of such a source is that of the noise, over shares of nearly 0: its slope is any number, and the proposal
@@ -327,6 +363,12 @@ def _notes(report: FitReport, explained: float, skipped: dict[str, str]) -> list
     ]
     if outside:
         notes.append(f"the proposal goes beyond what the swarm tried: {', '.join(outside[:5])}")
+    if report.target is None:
+        first = min(report.sources, key=lambda one: one["at_hand"] / one["share"] if one["share"] else np.inf)
+        notes.append(
+            f"runs of up to {int(first['at_hand'] / first['share']):,} {report.unit} repeat no source; in longer ones,"
+            f" {first['name']} repeats first (--target N shows how often)"
+        )
     if report.within:
         notes.append(f"{report.within} runs were matched by a part of their names")
     return notes

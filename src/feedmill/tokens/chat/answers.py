@@ -149,7 +149,11 @@ class Answers:
             if probe not in other and (called := _called(message, probe)) is not None:
                 other = self._render([*messages[:number], called, *messages[number + 1 :]]).text
             if probe not in other or not _worded(message):
-                raise _differs(number + 1, other, text)
+                raise BadDocument(
+                    f"the template changes or drops the words of message {number}, and those before it depend on what"
+                    f" follows, so it is unknown where the answer is: {_shown(other, text)} (--chat-mask last needs"
+                    " only the last one)"
+                )
             before = min(before, _common(text, other))
             after = min(after, _common(text[::-1], other[::-1]))
         return before, max(before, len(text) - after)
@@ -287,10 +291,11 @@ def _shape(message: dict[str, Any]) -> tuple[Any, list[str]]:
         kinds.append(name)
         for number, piece in enumerate(pieces):
             word = "" if number % 2 else piece.strip()
-            if word:
-                words.append(word)
-                piece = tuple(piece.split(word, 1)) if len(word) < len(piece) else None
-            kinds.append(piece)
+            if not word:
+                kinds.append(piece)
+                continue
+            words.append(word)
+            kinds.append(tuple(piece.split(word, 1)) if len(word) < len(piece) else None)
     kinds += [
         (key, value if isinstance(value, str) else repr(value))
         for key, value in dict.items(message)
@@ -364,12 +369,17 @@ def _common(one: str, two: str) -> int:
 
 
 def _differs(count: int, one: str, two: str) -> BadDocument:
-    begin = max(0, _common(one, two) - _SHOWN // 2)
-    shown = [f"{'...' if begin else ''}{text[begin : begin + _SHOWN]}" for text in (one, two)]
     return BadDocument(
         f"the template renders the first {count} messages differently if more follow, so it is unknown where the answer"
-        f" is: {shown[0]!r} alone, and {shown[1]!r} in the conversation (--chat-mask last needs only the last one)"
+        f" is: {_shown(one, two)} (--chat-mask last needs only the last one)"
     )
+
+
+def _shown(one: str, two: str) -> str:
+    """Return what two renderings have around their first difference."""
+    begin = max(0, _common(one, two) - _SHOWN // 2)
+    cut = [f"{'...' if begin else ''}{text[begin : begin + _SHOWN]}" for text in (one, two)]
+    return f"{cut[0]!r}, but in the conversation {cut[1]!r}"
 
 
 def _opening(text: str, render: Render) -> str:

@@ -27,6 +27,7 @@ MEDIA = ("image", "images", "video", "videos", "audio", "audios")
 """Columns of a row about media: token files have no media."""
 UNSUPPORTED = {"train_detail": "ranges inside of a message"}
 """Keys that would change the loss in a way that is unsupported."""
+_WEIGHING = frozenset((*KEYS, *UNSUPPORTED))
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
 EACH = "each"
@@ -253,6 +254,8 @@ def learns(message: Mapping[str, Any], number: int) -> bool | None:
     Raises:
         BadDocument: a weight is neither 0 nor 1, two keys contradict each other, or a key is unsupported.
     """
+    if _WEIGHING.isdisjoint(dict.keys(message) if isinstance(message, dict) else message):
+        return None  # nearly all messages
     found: dict[str, bool] = {}
     for key in KEYS:
         value = message.get(key)

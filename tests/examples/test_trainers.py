@@ -1,4 +1,4 @@
-"""The programs of examples/frameworks: killed in the middle, and resumed on other ranks with another batch size.
+"""The programs of examples/trainers: killed in the middle, and resumed on other ranks with another batch size.
 
 Each is compared with one run that nothing disturbed: the samples of every step exactly, the losses to 1e-5.
 """
@@ -23,8 +23,13 @@ FRAMEWORKS = {
     "megatron_loop": ("torch", "torch"),
     "jax_loop": ("jax", "jax orbax-checkpoint"),
     "composer_train": ("composer", "mosaicml"),
+    "litgpt_pretrain": ("litgpt", "litgpt"),
+    "trl_sft": ("trl", "trl"),
+    "trl_dpo": ("trl", "trl"),
 }
-TOKENS = {"torchtitan_loop", "megatron_loop"}
+TOKENS = {"torchtitan_loop", "megatron_loop", "litgpt_pretrain"}
+LONE = {"litgpt_pretrain"}
+"""Programs with one rank on CPU, whose schedule depends on the batch."""
 SINGLE = {"torchdata_loop", "composer_train"}
 """Programs without accumulation, which resume on one rank with the whole global batch."""
 
@@ -40,8 +45,9 @@ def program(name: str, folder: Path, samples: int | None = None) -> Program:
 def test_a_killed_run_resumes_on_other_ranks(tmp_path: Path, name: str) -> None:
     run = program(name, tmp_path)
     whole = run.run("whole", "log-whole", "--steps", STEPS, "--batch-size", 8)
-    killed = run.kill("run", "log-1", 45, "--steps", STEPS, "--batch-size", 4, ranks=2)
-    smaller = ["--batch-size", 8] if name in SINGLE else ["--batch-size", 2, "--accumulate", 4]
+    ranks = 1 if name in LONE else 2
+    killed = run.kill("run", "log-1", 45, "--steps", STEPS, "--batch-size", 8 // ranks, ranks=ranks)
+    smaller = ["--batch-size", 8] if name in SINGLE | LONE else ["--batch-size", 2, "--accumulate", 4]
     resumed = run.run("run", "log-2", "--steps", STEPS, *smaller)
     assert_equal(whole, killed, resumed, every=20)
     assert len(whole) == STEPS

@@ -1,0 +1,446 @@
+"""Submission of a pipeline: to Slurm as a chain of job arrays, to Kubernetes as a job of KubeRay.
+
+Each step is an array of parts for each stage of its verb, and a job that finishes the step; each waits until all before
+it have succeeded (``afterok``), and leaves the queue if one has not. Scripts, logs and the ids of the jobs are in a
+folder beside the pipeline. What is finished is known from the manifest and the marks of the parts, never from the ids.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import orjson
+import yaml
+
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
+from feedmill.pipelines.options import Run
+from feedmill.pipelines.pipeline import VERBS, Step
+from feedmill.storage import LocalStore, Store, open_store, split_url
+
+_PARTS = _WORKERS = 16
+_ENDED = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "SPECIAL_EXIT",
+        "TIMEOUT",
+    ]
+)
+"""States of Slurm's jobs that neither wait nor run."""
+_QUEUE = ("--me", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r|%j")
+_WAITS = 240
+"""How often the queue is read, twice a second, until cancelled jobs have left it: longer than Slurm's ``KillWait``."""
+_SHOWN = 8
+_OF_KUBERNETES = ("image", "volume", "max_nodes", "apply")
+_OF_SLURM = ("parts", "array_limit", "partition", "account", "qos", "time", "sbatch")
+_OF_BOTH = ("print_scripts", "cancel", "cpus", "mem")
+
+
+@dataclass(slots=True)
+class Submission:
+    """What was submitted, and what waits or runs.
+
+    Attributes:
+        folder: of the scripts, their logs, and the ids of the jobs.
+        scripts: name of each script that was written or printed -> its text.
+        jobs: number of tasks that this run has submitted, cancelled or applied, by step.
+        states: step -> state as the scheduler calls it -> number of tasks.
+        ended: tasks that ended without success, each with its state, and how many waited for them.
+        notes: what was done, for people.
+    """
+
+    folder: str
+    scripts: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, int] = field(default_factory=dict)
+    states: dict[str, dict[str, int]] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Job(msgspec.Struct):
+    """A job of Slurm, or an array."""
+
+    id: str
+    name: str
+    step: str
+    shift: int = 0
+    """The part of a task is its index and this."""
+
+
+class _Submitted(msgspec.Struct):
+    """The jobs of the last submission, as they are stored."""
+
+    version: int
+    jobs: list[_Job]
+
+
+def refuse_others(options: Run) -> None:
+    """Raise `ConfigError` if an option does not fit ``--submit``."""
+    fitting = {None: (), "slurm": _OF_SLURM + _OF_BOTH, "kubernetes": _OF_KUBERNETES + _OF_BOTH}[options.submit]
+    for name in (*_OF_SLURM, *_OF_KUBERNETES, *_OF_BOTH):
+        if name not in fitting and getattr(options, name):
+            where = "slurm" if name in _OF_SLURM else "kubernetes" if name in _OF_KUBERNETES else "slurm or kubernetes"
+            raise _bad(f"--{name.partition('_s')[0].replace('_', '-')} is an option of --submit {where}")
+    if options.submit is not None and options.overwrite:
+        raise _bad("--overwrite cannot be submitted", "Delete the outputs of the steps that are to run again.")
+
+
+def _bad(what: str, fix: str = "Add --submit, or omit the option.") -> ConfigError:
+    return ConfigError(what, kind="bad-option", fix=fix)
+
+
+def submit(options: Run, steps: Sequence[Step], look: Callable[[int], tuple[list[int], bool] | None]) -> Submission:
+    """Submit steps, or show or cancel what is submitted.
+
+    Args:
+        options: of the verb ``run``.
+        steps: those that are not up to date.
+        look: returns, for a number of parts, the parts that the first of the steps still needs for its present stage,
+            and whether that is its last one; None if nothing is left after all.
+
+    Raises:
+        NotFound: a program of the scheduler is missing.
+        ConfigError: an option does not fit, or the pipeline is not in a folder.
+        StorageError: a program of the scheduler ended with an error.
+        DataError: the list of submitted jobs is corrupt.
+    """
+    if "://" in os.fspath(options.pipeline):
+        raise _bad("the scripts and logs of jobs lie beside the pipeline, which is not in a folder", "Copy it to one.")
+    if options.submit == "kubernetes":
+        return _kubernetes(options, steps)
+    slurm = _Slurm(options)
+    if options.print_scripts:
+        slurm.plan(steps, list(range(1, slurm.parts + 1)), last=False)
+        slurm.done.scripts = dict(slurm.printed())
+        return slurm.done
+    running = slurm.running()
+    if options.cancel:
+        slurm.cancel(running)
+    elif running:
+        slurm.done.notes.append("jobs of the last submission are in the queue: nothing was submitted")
+    elif steps and not options.dry_run and (missing := look(slurm.parts)) is not None:
+        slurm.plan(steps, missing[0], last=missing[1])
+        slurm.submit()
+    return slurm.done
+
+
+class _Slurm:
+    """Slurm's jobs of a pipeline."""
+
+    def __init__(self, options: Run) -> None:
+        self.options, self.parts = options, options.parts or _PARTS
+        self.pipeline = os.path.abspath(options.pipeline)
+        folder, name = split_url(self.pipeline)
+        self.name = _plain(name.rpartition(".")[0] or name)
+        self.place = os.path.join(folder, f"{self.name}.slurm")
+        self.store: Store = LocalStore(self.place)
+        self.done = Submission(self.place)
+        self.planned: list[tuple[_Job, str, list[int], int]] = []
+        """Each job without its id, the text of its script, its tasks, and where in this list what it waits for ends."""
+
+    def running(self) -> list[_Job]:
+        """Return the jobs of the last submission that wait or run, and note the states of all."""
+        known = {job.id: job for job in self._submitted()}
+        if not known:
+            return []
+        live: dict[str, _Job] = {}
+        ended, waited = list[str](), 0
+        states: dict[str, Counter[str]] = {}
+        for line in _call("squeue", *_QUEUE).splitlines():
+            number, task, state, why, name = line.split("|", 4)
+            job = known.get(number)
+            if job is None or job.name != name.strip():  # another job: ids begin again with a new database
+                continue
+            waits = state == "PENDING" and why not in ("None", "")
+            states.setdefault(job.step, Counter())[f"{state} ({why})" if waits else state] += 1
+            if state not in _ENDED:
+                live[job.id] = job
+            elif why == "DependencyNeverSatisfied":
+                waited += 1
+            elif state != "COMPLETED":
+                what = f"part {int(task) + job.shift}" if task.isdigit() else "the finish"
+                ended.append(f"{job.step}: {what} is {state} ({why})")
+        more = [f"and {len(ended) - _SHOWN} more"] if len(ended) > _SHOWN else []
+        self.done.ended = [*ended[:_SHOWN], *more]
+        if waited:
+            self.done.ended.append(f"tasks that waited for these, and have left the queue: {waited}")
+        self.done.states = {step: dict(sorted(counts.items())) for step, counts in states.items()}
+        return list(live.values())
+
+    def cancel(self, running: Sequence[_Job]) -> None:
+        """Cancel jobs, and wait until they have ended."""
+        if not running:
+            self.done.notes.append("no job waits or runs: nothing was cancelled")
+            return
+        _call("scancel", *[job.id for job in running])
+        for _ in range(_WAITS):
+            left = self.running()
+            if not left:
+                self.done.ended.clear()
+                self.done.jobs = dict(Counter(job.step for job in running))
+                self.done.notes.append(f"cancelled: {', '.join(job.id for job in running)}")
+                return
+            time.sleep(0.5)
+        raise StorageError(
+            f"the jobs {', '.join(job.id for job in left)} still run after scancel", fix="See squeue --me, and repeat."
+        )
+
+    def plan(self, steps: Sequence[Step], first: Sequence[int], *, last: bool) -> None:
+        """Plan the chain. The first array of the first step has the parts `first`; with `last` no other follows."""
+        size = self._largest() - 1  # an index is below MaxArraySize
+        for step in steps:
+            stages = 1 if last else VERBS[step.verb].stages
+            for stage in range(1, stages + 1):
+                self._plan_parts(step, stage, stages, first, size)
+                first = range(1, self.parts + 1)
+            name = f"{self._named(step)}-finish"
+            after = len(self.planned)
+            self.planned.append((_Job("", name, step.name), self._script(name, step, ["--finish"]), [], after))
+            last = False
+
+    def _plan_parts(self, step: Step, stage: int, stages: int, parts: Sequence[int], size: int) -> None:
+        after = len(self.planned)
+        groups: dict[int, list[int]] = {}
+        for part in parts:
+            groups.setdefault((part - 1) // size, []).append((part - 1) % size + 1)
+        for group, tasks in groups.items():
+            name = (
+                self._named(step) + (f"-{stage}" if stages > 1 else "") + (f"-{group + 1}" if len(groups) > 1 else "")
+            )
+            text = self._script(name, step, ["--part", f"{{part}}/{self.parts}"], tasks, group * size)
+            self.planned.append((_Job("", name, step.name, group * size), text, tasks, after))
+
+    def submit(self) -> None:
+        """Submit the planned jobs; if one is refused, cancel those before it."""
+        jobs: list[_Job] = []
+        os.makedirs(os.path.join(self.place, "logs"), exist_ok=True)
+        try:
+            for number, (job, text, tasks, after) in enumerate(self.planned):
+                script = f"{number + 1:02}-{job.name}.sbatch"
+                self.store.write_bytes(script, text.encode())
+                words = ["--parsable", *self._dependency([*jobs], number, after), os.path.join(self.place, script)]
+                job.id = _call("sbatch", *words).strip().partition(";")[0]
+                jobs.append(job)
+                self.store.write_bytes("submitted.json", msgspec.json.encode(_Submitted(1, jobs)))
+                self.done.scripts[script] = text
+                self.done.jobs[job.step] = self.done.jobs.get(job.step, 0) + max(1, len(tasks))
+        except BaseException:
+            if jobs:
+                _call("scancel", *[job.id for job in jobs])
+            raise
+        count = sum(self.done.jobs.values())
+        self.done.notes.append(f"submitted: {len(jobs)} jobs with {count} tasks")
+
+    def _dependency(self, jobs: Sequence[_Job], number: int, after: int) -> list[str]:
+        """Return the option with what a job waits for: all of the group before its own, to succeed."""
+        begins = self.planned[after - 1][3] if after else 0
+        ids = ":".join(job.id for job in jobs[begins:after])
+        wait = [f"afterok:{ids}"] if ids else []
+        if number > after and self.options.array_limit:  # the limit is one of an array, so its arrays take turns
+            wait.append(f"afterany:{jobs[number - 1].id}")
+        return [f"--dependency={','.join(wait)}"] if wait else []
+
+    def _named(self, step: Step) -> str:
+        return f"{self.name}-{_plain(step.name)}"
+
+    def _script(self, name: str, step: Step, words: list[str], tasks: Sequence[int] = (), shift: int = 0) -> str:
+        options, logs = self.options, os.path.join(self.place, "logs")
+        settings = {
+            "job-name": name,
+            "chdir": os.getcwd(),
+            "output": os.path.join(logs, "%x-%A_%a.log" if tasks else "%x-%j.log"),
+            "array": f"{_ranges(tasks)}{f'%{options.array_limit}' if options.array_limit else ''}" if tasks else None,
+            "kill-on-invalid-dep": "yes",
+            "partition": options.partition,
+            "account": options.account,
+            "qos": options.qos,
+            "time": options.time,
+            **self._amounts(step),
+        }
+        lines = [f"#SBATCH {shlex.quote(f'--{key}={value}')}" for key, value in settings.items() if value is not None]
+        lines += [f"#SBATCH {option}" for option in options.sbatch]
+        verb = [sys.executable, "-m", "feedmill", "run", self.pipeline, "--only", step.name, "--engine", "part", *words]
+        command = shlex.join(verb).replace("'{part}/", '"$part"\'/')
+        return "\n".join(
+            [
+                "#!/bin/bash",
+                *lines,
+                *([f"part=$((SLURM_ARRAY_TASK_ID + {shift}))"] if tasks else []),
+                "status=0",
+                f"{command} || status=$?",
+                "# 3: this job has done its share, and stages are left for the next one.",
+                'if [ "$status" = 3 ]; then status=0; fi',
+                'exit "$status"',
+                "",
+            ]
+        )
+
+    def _amounts(self, step: Step) -> dict[str, Any]:
+        """Return what a task asks for: the options, else what a unit of the step needs."""
+        need, options = step.resources, self.options
+        _refuse_ray_only(step, "use --sbatch for Slurm's own, such as --sbatch=--constraint=NAME")
+        memory = None if need.memory is None else f"{-(-need.memory >> 20)}M"
+        return {
+            "cpus-per-task": options.cpus or (None if need.cpus is None else math.ceil(need.cpus)),
+            "mem": options.mem or memory,
+            "gpus-per-task": None if need.gpus is None else math.ceil(need.gpus),
+            "ntasks": None if need.gpus is None else 1,  # which --gpus-per-task requires
+        }
+
+    def _largest(self) -> int:
+        if self.options.print_scripts and shutil.which("scontrol") is None:
+            return 1001  # Slurm's default
+        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"), re.MULTILINE)
+        if found is None or int(found[1]) < 2:
+            raise StorageError(
+                "scontrol names no MaxArraySize for job arrays", fix="Ask for it to be set in slurm.conf."
+            )
+        return int(found[1])
+
+    def printed(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of each planned script, with what it waits for."""
+        for number, (job, text, _, after) in enumerate(self.planned):
+            names = [other[0].name for other in self.planned[self.planned[after - 1][3] if after else 0 : after]]
+            note = f"# waits for: {', '.join(names)}\n" if names else ""
+            yield f"{number + 1:02}-{job.name}.sbatch", text.replace("\n", f"\n{note}", 1)
+
+    def _submitted(self) -> list[_Job]:
+        try:
+            return msgspec.json.decode(self.store.read("submitted.json"), type=_Submitted).jobs
+        except NotFound:
+            return []
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            file = os.path.join(self.place, "submitted.json")
+            raise DataError(
+                f"the list of submitted jobs is corrupt ({error})",
+                file=file,
+                fix="See that no job is left (squeue --me), and delete it.",
+            ) from None
+
+
+def _refuse_ray_only(step: Step, fix: str) -> None:
+    if step.resources.custom or step.resources.labels:
+        raise ConfigError(
+            f"the step {step.name!r} needs custom resources or labels of Ray's nodes, which its job would not have",
+            file=step.at,
+            kind="bad-option",
+            fix=f"Remove them, and {fix}.",
+        )
+
+
+def _plain(name: str) -> str:
+    """Return a name for jobs and files of scripts."""
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return sorted numbers as Slurm writes those of an array: ``1-4,7``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in found)
+
+
+def _call(program: str, *words: str) -> str:
+    """Return what a program of a scheduler prints."""
+    if shutil.which(program) is None:
+        raise NotFound(
+            f"there is no program {program!r}",
+            fix="Run this where jobs are submitted, or use --print.",
+            kind="not-found",
+        )
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit status {done.returncode}"
+        raise StorageError(f"{program} ended with an error: {said}", fix="Correct the options, or ask the site.")
+    return done.stdout
+
+
+def _kubernetes(options: Run, steps: Sequence[Step]) -> Submission:
+    folder, file = split_url(os.path.abspath(options.pipeline))
+    name = re.sub(r"[^a-z0-9]+", "-", file.rpartition(".")[0].lower()).strip("-")[:40] or "pipeline"
+    done = Submission(folder)
+    path = f"{name}.rayjob.yaml"
+    if options.cancel:
+        done.notes.append(
+            _call("kubectl", "delete", "--ignore-not-found", f"rayjob/{name}").strip() or "nothing to cancel"
+        )
+        return done
+    if not options.image or not options.volume:
+        raise _bad("--submit kubernetes needs --image and --volume", "Give them, such as --volume shared:/shared.")
+    done.scripts[path] = _rayjob(name, options, steps)
+    if not options.print_scripts and not options.dry_run:
+        open_store(folder).write_bytes(path, done.scripts[path].encode())
+        where = os.path.join(folder, path)
+        done.notes.append(
+            _call("kubectl", "apply", "-f", where).strip() if options.apply else f"next: kubectl apply -f {where}"
+        )
+    return done
+
+
+def _rayjob(name: str, options: Run, steps: Sequence[Step]) -> str:
+    claim, found, path = (options.volume or "").partition(":")
+    if not found or not claim or not path.startswith("/"):
+        raise _bad(f"--volume {options.volume!r} is not CLAIM:/PATH", "Use, for example, shared:/shared.")
+    words = ["feedmill", "run", os.path.abspath(options.pipeline), "--engine", "ray", "--progress", "none"]
+    words += [word for step in steps if options.steps for word in ("--only", step.name)]
+
+    for step in steps:
+        _refuse_ray_only(step, "edit the groups of workers in what --print shows")
+    gpus = math.ceil(max((step.resources.gpus or 0 for step in steps), default=0))
+
+    def pod(role: str, cpus: int, memory: str, gpus: int = 0) -> dict[str, Any]:
+        amounts = {"cpu": str(cpus), "memory": memory, **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+        container = {
+            "name": f"ray-{role}",
+            "image": options.image,
+            "workingDir": os.getcwd(),
+            "resources": {"requests": amounts, "limits": dict(amounts)},
+            "volumeMounts": [{"name": "shared", "mountPath": path}],
+        }
+        volumes = [{"name": "shared", "persistentVolumeClaim": {"claimName": claim}}]
+        return {"spec": {"containers": [container], "volumes": volumes}}
+
+    groups = [  # the autoscaler starts those that units need
+        {
+            "groupName": role,
+            "replicas": 0,
+            "minReplicas": 0,
+            "maxReplicas": options.max_nodes or _WORKERS,
+            "rayStartParams": {},
+            "template": pod(role, options.cpus or 8, options.mem or "32Gi", count),
+        }
+        for role, count in (("workers", 0), *([("gpu-workers", gpus)] if gpus else []))
+    ]
+    # Units run on the workers: the head must not be preempted.
+    head = {"rayStartParams": {"num-cpus": "0"}, "template": pod("head", 2, "8Gi")}
+    spec = {
+        "entrypoint": f"sh -c {shlex.quote(f'cd {shlex.quote(os.getcwd())} && exec {shlex.join(words)}')}",
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 600,
+        "backoffLimit": 3,  # a retry finishes what the killed run left
+        "rayClusterSpec": {"enableInTreeAutoscaling": True, "headGroupSpec": head, "workerGroupSpecs": groups},
+    }
+    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}
+    return yaml.safe_dump(orjson.loads(orjson.dumps(job)), sort_keys=False, width=120)

@@ -1,0 +1,62 @@
+"""The Jobs page: what events say while a job runs, and after its end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from feedmill.errors import DataError
+from feedmill.jobs.events import Events, Units
+from feedmill.web.library import Library
+from helpers.web_server import serving
+
+
+def test_a_job_is_shown_live_and_after_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    with Events(file, verb="tag", clock=lambda: time.time() - 60) as events:
+        units = Units("tagging", verb="tag", total=4, events=events)
+        for number in range(4):
+            units.begin(number, names=[f"<b>{number}.jsonl"])
+        units.start(0, "slow-node", 11)
+        units.start(1, "n2", 12)
+        units.log("12 lines are no JSON", 1)
+        units.end(1, 2.5)
+        with serving(file) as site:
+            data = site.get("/events.jsonl/jobs.json").json
+            assert data["state"] == "live" and data["refresh"] and data["stages"][0]["total"] == 4
+            assert data["stages"][0]["counts"] == {"waiting": 2, "running": 1, "done": 1, "retried": 0, "failed": 0}
+            (slowest,) = data["stages"][0]["slowest"]
+            assert (slowest["name"], slowest["node"], slowest["process"]) == ("<b>0.jsonl", "slow-node", 11)
+            assert slowest["age"] >= 60
+            assert data["stages"][0]["nodes"] == [{"node": "n2", "units": 1, "mean": 2.5}]
+            assert data["warnings"][0]["text"] == "12 lines are no JSON"
+            page = site.get("/events.jsonl/jobs").text
+            assert "slow-node" in page and "<b>0" not in page and "data-refresh" in page
+            with open(file, "ab") as half:
+                half.write(b'no event\n{"time": 1')
+            units.fail(0, "it is damaged")  # its line is spoilt by the half one
+            units.start(2, "n2", 12)
+            units.fail(2, "it is damaged, too")
+            units.close("the disk is full")
+            data = site.get("/events.jsonl/jobs.json").json
+            assert data["state"] == "ended" and data["refresh"] is None and data["skipped"] == 2
+            assert data["stages"][0]["state"] == "failed" and data["stages"][0]["why"] == "the disk is full"
+            assert [row["text"] for row in data["failures"]] == ["it is damaged, too"] and data["failed"] == 1
+            assert "the disk is full" in site.get("/").text + site.get("/events.jsonl/jobs").text
+
+
+def test_the_files_of_parts_are_one_job(tmp_path: Path) -> None:
+    for part in (1, 2):
+        with Events(tmp_path / f"e-{part}.jsonl") as events:
+            units = Units("tagging", total=1, part=part, parts=2, events=events)
+            units.begin(0)
+            units.end(0, 1.0, f"n{part}")
+            units.close()
+    library = Library([tmp_path / "e-{part}.jsonl"])
+    (thing,) = library.things.values()
+    assert thing.kind == "job" and {stage.units.part for stage in thing.jobs.stages.values()} == {1, 2}
+    (tmp_path / "x-1.jsonl").write_text("{}\n")
+    with pytest.raises(DataError, match="no events"):
+        Library([tmp_path / "x-{part}.jsonl"])
