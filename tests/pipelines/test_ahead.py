@@ -142,3 +142,18 @@ def test_processes_of_this_machine_are_as_few_as_have_enough(tmp_path: Path, mon
     Path("p.json").write_text(json.dumps(described))
     with pytest.raises(ConfigError, match=r"a unit needs 1,000 cores, and this machine has \d+"):
         fm.run("p.json", progress=False)
+
+
+def test_what_only_ray_considers_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, overlap=False)
+    monkeypatch.chdir(tmp_path)
+    described = json.loads(Path("p.json").read_text())
+    described["steps"][0]["resources"] = {"cpus": 1, "gpus": 1, "labels": {"pool": "gpu"}}
+    Path("p.json").write_text(json.dumps(described))
+    fm.run("p.json", progress=False)
+    assert [line.partition(" needs ")[2] for line in caplog.messages if "only Ray" in line] == [
+        "gpus, which only Ray considers",
+        "labels, which only Ray considers",
+    ]
