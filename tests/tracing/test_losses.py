@@ -141,6 +141,8 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         ("iteration,loss\n1,2\n", "no column 'step'"),
         ("step,loss\n1.5,2\n", "line 2 has the step '1.5'"),
         ("step,loss\n1,x\n", "the loss 'x'"),
+        ("step,loss\n1,1_5\n", "the loss '1_5'"),
+        ('{"step": 1, "loss": NaN}\n', "no line with a finite loss"),
         ("step,loss\n1,nan\n", "no line with a finite loss"),
         ("step,loss\n1\n", "row 2 has 1 cells"),
         ('{"step": 1, "loss": 2}\n[]\n', "line 2 is no JSON object"),

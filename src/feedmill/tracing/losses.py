@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.csv_rows import csv_rows
@@ -197,8 +197,8 @@ def _rows(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:
+                row = json.loads(line)  # also NaN, which Python writes and JSON does not know
+            except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 raise DataError(f"line {number:,} is no JSON object", file=where, kind="bad-line")
@@ -233,6 +233,8 @@ def _whole(value: Any, name: str, line: int, where: str) -> int:
 
 def _real(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and "_" in value:  # Python would read 1_5 as 15
         return None
     try:
         return float(value)
