@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, FrozenInstanceError, fields, is_dataclass, replace
 from typing import Annotated
 
+import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
@@ -105,6 +106,8 @@ class Limited(Processes):
         ({"share": 1.5}, "limited: share=1.5 is above 1"),
         ({"share": float("nan")}, "limited: share=nan is not a number"),
         ({"either": -2}, "limited: either=-2 is below 0"),
+        ({"workers": np.int64(0)}, "limited: workers=0 is below 1"),
+        ({"share": np.float32(1.5)}, "limited: share=1.5 is above 1"),
     ],
 )
 def test_limits_of_numbers_hold_in_python_too(named: dict[str, float], message: str) -> None:

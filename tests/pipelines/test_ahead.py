@@ -104,9 +104,55 @@ def test_files_of_others_are_refused_at_its_turn(tmp_path: Path, monkeypatch: py
     assert mine.read_bytes() == b"mine"
 
 
+def test_changed_inputs_give_the_same_manifest(tmp_path: Path) -> None:
+    """Also what the steps before have at the places of later ones."""
+    both = []
+    for overlap in (False, True):
+        folder = tmp_path / str(overlap)
+        make(folder, overlap=overlap)
+        finish(["run", "p.json"], folder)
+        os.remove(folder / "raw/3.warc.gz")
+        archive(folder / "raw/4.warc.gz", pages(30, site="s4"))
+        finish(["run", "p.json"], folder)
+        both.append(written(folder)["p.run.json"])
+        assert finish(["run", "p.json"], folder).count("up to date") == 3
+    assert both[0] == both[1]
+
+
+def test_a_step_that_writes_where_earlier_ones_do_runs_at_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, overlap=True)
+    described = json.loads(Path("p.json").read_text())
+    for step in described["steps"][1:]:
+        step["outputs"] = ["web/attributes"]
+    Path("p.json").write_text(json.dumps(described))
+    steps = fm.run("p.json", progress=False).steps
+    assert [step.outputs for step in steps] == [4, 4, 4] and all(step.ran for step in steps)
+    assert "the step 'rules' does not run ahead: its outputs may hold those of the step 'lengths'" in caplog.text
+
+
+def test_a_pipeline_that_is_edited_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Steps that run ahead are those of the run, which read the pipeline when it began."""
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path, overlap=True)
+
+    def edit(report: Any) -> None:
+        if report.name == "extract":
+            make(tmp_path, overlap=True, name="other")
+
+    steps = fm.run("p.json", progress=False, on_step=edit).steps
+    assert steps[2].outputs == 4 and not Path("web/attributes/other").exists()
+    assert "'rules' could not run ahead" in caplog.text
+
+
 def test_counts_of_passes_add_up() -> None:
     first = {"files": 3, "reused": 1, "models": {"m": {"texts": 2}}}
-    total = added(counted(first), counted({"files": 4, "reused": 3, "models": {"n": {"texts": 1}}}))
+    then = {"files": 5, "reused": 3, "failed": [{"what": "corrupt"}], "models": {"n": {"texts": 1}}}
+    total = added(counted(first), counted(then))
     last = {"files": 4, "reused": 4, "models": {}, "rows": 7}
     assert added(last, total) == {"files": 4, "reused": 1, "models": {"m": {"texts": 2}, "n": {"texts": 1}}, "rows": 7}
 

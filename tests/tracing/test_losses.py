@@ -141,9 +141,17 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         ("iteration,loss\n1,2\n", "no column 'step'"),
         ("step,loss\n1.5,2\n", "line 2 has the step '1.5'"),
         ("step,loss\n1,x\n", "the loss 'x'"),
+        ("step,loss\n1,1_5\n", "the loss '1_5'"),
+        ('{"step": 1, "loss": NaN}\n', "no line with a finite loss"),
         ("step,loss\n1,nan\n", "no line with a finite loss"),
         ("step,loss\n1\n", "row 2 has 1 cells"),
         ('{"step": 1, "loss": 2}\n[]\n', "line 2 is no JSON object"),
+        (
+            '{"step": 1, "loss": 2}\n{"step": 1, "rank": 0, "loss": 2}\n',
+            "line 2 has step and rank, the first line step",
+        ),
+        ("step,loss,loss\n1,2,3\n", "two columns are called 'loss'"),
+        ("step,loss\n1,2\n1,nan\n", "no line with a finite loss"),
     ):
         log.write_text(text)
         with pytest.raises(fm.DataError, match=words):
@@ -156,3 +164,13 @@ def test_what_is_no_log(tmp_path: Path) -> None:
         fm.trace(plan, losses=log, global_batch=8)
     with pytest.raises(fm.ConfigError, match="--rank has no effect with --losses"):
         fm.trace(plan, losses=log, global_batch=8, rank=0)
+    log.write_text("position,loss\n0,2\n")
+    with pytest.raises(fm.ConfigError, match="the log has positions: the size of batches"):
+        fm.trace(plan, losses=log, global_batch=8)
+
+
+def test_steps_by_budget_before_the_first_are_refused_in_an_endless_plan(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, batch={"tokens": 400})
+    assert plan.length is None
+    with pytest.raises(fm.NotFound, match="no step 2: the run begins with step 5"):
+        next(ledger.ranks_of_steps(plan, [2], None, 2, first_step=5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from feedmill.errors import DataError
 from feedmill.jobs.events import Events, Units
 from feedmill.web.library import Library
+from feedmill.web.logs import Jobs
 from helpers.web_server import serving
 
 
@@ -45,6 +47,40 @@ def test_a_job_is_shown_live_and_after_its_end(tmp_path: Path) -> None:
             assert data["stages"][0]["state"] == "failed" and data["stages"][0]["why"] == "the disk is full"
             assert [row["text"] for row in data["failures"]] == ["it is damaged, too"] and data["failed"] == 1
             assert "the disk is full" in site.get("/").text + site.get("/events.jsonl/jobs").text
+
+
+def test_a_run_after_one_that_was_killed_in_a_line_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    for verb in ("first", "second"):
+        with Events(file, verb=verb) as events:
+            units = Units("tagging", verb=verb, total=1, events=events)
+            units.begin(0)
+            units.start(0)
+            units.end(0, 1.0)
+            units.close(None)
+        if verb == "first":
+            file.write_bytes(file.read_bytes()[:-9])
+    found = Jobs(str(file))
+    found.look()
+    assert [stage.units.verb for stage in found.stages.values()] == ["first", "second"] and found.skipped == 1
+    file.write_bytes(file.read_bytes().partition(b"\n")[2])  # without the line with which the first one began
+    found = Jobs(str(file))
+    found.look()
+    assert [stage.units.verb for stage in found.stages.values()] == ["second"] and found.skipped == 3
+
+
+def test_lines_of_other_values_are_counted_and_shown_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    begin = {"time": 1.0, "run": "r", "stage": "1", "event": "stage-begins", "name": "<script>x", "part": "<b>"}
+    unit = {**begin, "event": "unit-begins", "unit": 0}
+    wrong = ({"time": True}, {"time": 1e300}, {"count": -3}, {"names": "abc"}, {"seconds": -1}, {"unit": [1]})
+    rows = [begin, {**unit, "names": ["<script>y"]}, *({**unit, **one} for one in wrong)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(file) as site:
+        data = site.get("/events.jsonl/jobs.json").json
+        assert data["skipped"] == len(wrong) and data["counts"]["running"] == 1
+        page = site.get("/events.jsonl/jobs").text
+        assert "&lt;script&gt;y" in page and "<script>x" not in page and "<script>y" not in page
 
 
 def test_the_files_of_parts_are_one_job(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import os
 import reprlib
 import secrets
 import socket
+import stat
 import threading
 import time
 from collections import deque
@@ -458,7 +459,10 @@ class Events:
         if self._file is not None:
             try:
                 os.makedirs(os.path.dirname(self._file) or ".", exist_ok=True)
-                self._handle = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._handle = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                end = os.lseek(self._handle, 0, os.SEEK_END) if stat.S_ISREG(os.fstat(self._handle).st_mode) else 0
+                if end and os.pread(self._handle, 1, end - 1) != b"\n":  # half a line, of a run that was killed
+                    os.write(self._handle, b"\n")
             except OSError as error:
                 raise StorageError(f"events cannot be written: {error.strerror}", file=str(self._file)) from None
         self._token = _current.set((os.getpid(), self))
@@ -529,6 +533,8 @@ class Events:
 
 
 _KEPT_STAGES = 64
+_LATEST = 1e11
+"""Seconds since 1970 that are a time."""
 _EVERY = 10.0
 _current: ContextVar[tuple[int, Events] | None] = ContextVar("feedmill-events", default=None)
 """The events of this process; forked workers have none of their own."""
@@ -600,7 +606,9 @@ def is_event(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and all(isinstance(value.get(key), str) for key in ("run", "stage", "event"))
-        and (isinstance(value.get("time"), int | float))
+        and isinstance(time_of := value.get("time"), int | float)
+        and not isinstance(time_of, bool)
+        and 0 <= time_of < _LATEST
     )
 
 

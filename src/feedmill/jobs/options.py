@@ -32,6 +32,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from functools import wraps
+from numbers import Real
 from types import MappingProxyType, UnionType
 from typing import (
     Annotated,
@@ -176,13 +177,14 @@ class Option(NamedTuple):
 
     def outside(self, value: Any) -> tuple[str, str] | None:
         """Return which limit a number exceeds, as ``below 1``, and what to do. The default may be beyond the limits."""
-        if not isinstance(value, int | float) or isinstance(value, bool) or value == self.default:
+        if isinstance(value, bool) or not isinstance(value, Real) or value == self.default:  # also numpy's
             return None
+        number: Any = value
         low, high = self.opt.min, self.opt.max
-        if (low is None or value >= low) and (high is None or value <= high):
+        if (low is None or number >= low) and (high is None or number <= high):
             return None  # also without limits
-        what = f"below {low:,}" if low is not None and value < low else "not a number"
-        what = f"above {high:,}" if high is not None and value > high else what
+        what = f"below {low:,}" if low is not None and number < low else "not a number"
+        what = f"above {high:,}" if high is not None and number > high else what
         return what, f"Use {low:,} or more." if high is None else f"Use a number from {low or 0:,} to {high:,}."
 
 

@@ -49,27 +49,44 @@ class Ahead:
     def __init__(self, pipeline: Pipeline, steps: Sequence[Step], history: History) -> None:
         self._pipeline, self._steps, self._history = pipeline, steps, history
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._mixed: set[str] = set()
         engine = current()
         self._overlaps = pipeline.overlap and len(steps) > 1
         if self._overlaps and engine is not None and engine.name == "part":
             logger.warning("overlap is ignored: the parts of a job array run step after step")
             self._overlaps = False
 
-    def start(self, running: Step, reads: Callable[[Sequence[str], Sequence[str]], bool]) -> None:
+    def start(
+        self,
+        running: Step,
+        reads: Callable[[Sequence[str], Sequence[str]], bool],
+        holds: Callable[[Sequence[str], Sequence[str]], bool],
+    ) -> None:
         """Start the later steps that work file by file on what this step, which is about to run, writes.
 
         Args:
             reads: whether places that are written and places that are read may have files in common.
+            holds: whether one of these places has files at one of those.
         """
         if not self._overlaps:
             return
         at = self._steps.index(running)
         written = list(running.outputs)
-        for step in self._steps[at + 1 :]:
+        for number, step in enumerate(self._steps[at + 1 :], at + 1):
             if not reads(written, step.inputs):
                 continue
             if VERBS[step.verb].by_file and not step.options.get("overwrite") and step.name not in self._running:
-                self._begin(step)
+                # Their files would be taken for its own.
+                mixed = next((one for one in self._steps[at:number] if holds(step.outputs, one.outputs)), None)
+                if mixed is None:
+                    self._begin(step)
+                elif step.name not in self._mixed:
+                    self._mixed.add(step.name)
+                    logger.warning(
+                        "the step %r does not run ahead: its outputs may hold those of the step %r",
+                        step.name,
+                        mixed.name,
+                    )
             written += step.outputs
 
     def _begin(self, step: Step) -> None:
@@ -81,7 +98,7 @@ class Ahead:
         settings = None if engine is None else engine.settings()
         command = "from feedmill.pipelines.ahead import main; main()"
         self._running[step.name] = subprocess.Popen(
-            [sys.executable, "-c", command, self._pipeline.url, step.name, json.dumps(settings)],
+            [sys.executable, "-c", command, self._pipeline.url, step.name, _facts(step), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # it ends with its workers
@@ -145,8 +162,8 @@ def counted(report: Any) -> dict[str, Any]:
 
     What it made is negative in ``reused``: the last run finds it again.
     """
-    files = report.get("files", report.get("archives", 0))
-    return {"reused": report["reused"] - files} | {name: report[name] for name in ("models", "model") if name in report}
+    made = report.get("files", report.get("archives", 0)) - len(report.get("failed") or ())
+    return {"reused": report["reused"] - made} | {name: report[name] for name in ("models", "model") if name in report}
 
 
 def added(a: Any, b: Any) -> Any:
@@ -158,15 +175,22 @@ def added(a: Any, b: Any) -> Any:
 
 def main() -> None:
     """Run a step ahead until standard input says that its turn has come. Without its reader, all ends at once."""
-    url, name, engine = sys.argv[1:]
+    url, name, facts, engine = sys.argv[1:]
     ended = threading.Event()
     threading.Thread(target=_watch, args=(ended,), daemon=True).start()
-    step = next(step for step in read_pipeline(url).steps if step.name == name)
+    step = next((step for step in read_pipeline(url).steps if step.name == name), None)
+    if step is None or _facts(step) != facts:
+        sys.exit(f"the step {name!r} of {url} was changed after the run began")
     total: dict[str, Any] = {"reused": 0}
     with _engine(json.loads(engine)), needing(step.resources):
         for report in _passes(step, ended):
             total = added(total, counted(report))
     sys.stdout.write(json.dumps(total))
+
+
+def _facts(step: Step) -> str:
+    """Return what decides the outputs of a step, as text: its process reads the pipeline again."""
+    return json.dumps([step.verb, step.inputs, step.outputs, dict(step.options), step.resources], default=str)
 
 
 def _watch(ended: threading.Event) -> None:

@@ -93,12 +93,13 @@ class History:
         """Return the outputs that neither the last run of a step wrote nor runs before their error or kill."""
         if step.name in self.began:
             return [path for path in there if path in self.began[step.name]]
-        mine = {*self._written(step.name), *self.published.get(step.name, ())}
+        mine = {*self._written(step.name)}
         return [path for path in there if path not in mine]
 
     def writers(self, step: Step) -> dict[str, str]:
         """Return the files that other steps have written, each with the name of its step."""
-        return {path: name for name in self.records if name != step.name for path in self._written(name)}
+        names = [name for name in {**self.records, **self.published} if name != step.name]
+        return {path: name for name in names for path in self._written(name)}
 
     def of_steps(self, step: Step) -> set[str]:
         """Return the files at the outputs of a step's last run that only other steps have written."""
@@ -107,7 +108,8 @@ class History:
 
     def _written(self, name: str) -> list[str]:
         record = self.records.get(name)
-        return [] if record is None else list(record.outputs.keys() - set(record.others))
+        ended = [] if record is None else list(record.outputs.keys() - set(record.others))
+        return [*ended, *self.published.get(name, ())]
 
     @contextlib.contextmanager
     def beginning(self, step: Step, others: list[str]) -> Iterator[None]:

@@ -191,7 +191,7 @@ def _run_all(
                 break
             if on_step is not None:
                 on_step(looked)
-            ahead.start(step, _overlap)
+            ahead.start(step, _overlap, _hold)
             _run(step, looked, inputs, history, hashed, progress, ahead, counted)
     return report
 
@@ -329,6 +329,9 @@ def _run(
             kind="empty-result",
             fix="Correct 'outputs': paths, folders, patterns, or beginnings of the names of its files.",
         )
+    outside = others_of(outputs, others, report)
+    for path in history.writers(step).keys() & {*outside}:
+        del outputs[path]  # of other steps
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
     done.outputs = len(outputs)
     facts = StepRecord(
@@ -340,7 +343,7 @@ def _run(
         outputs=outputs,
         seconds=done.seconds,
         report=done.report,
-        others=others_of(outputs, others, report),
+        others=[path for path in outside if path in outputs],
     )
     history.record(step, facts)
 
@@ -348,6 +351,11 @@ def _run(
 def _overlap(written: Sequence[str], read: Sequence[str]) -> bool:
     """Return whether places may have files in common."""
     return any(_within(a, b) or _within(b, a) for a in map(_base, written) for b in map(_base, read))
+
+
+def _hold(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether one of some places may have files at one of others."""
+    return any(_within(a, b) for a in map(_base, others) for b in map(_base, some))
 
 
 def _base(place: str) -> str:

@@ -180,9 +180,11 @@ def ranks_of_steps(
     dealer = BudgetDealer(plan, budget_grid(plan, 0, world_size, start, "uneven", None))
     cuts = enumerate(dealer.cuts.after(start), first_step)
     for number in numbers:
-        cut = next((cut for step, cut in cuts if step == number), None)
+        early = number < first_step  # an endless plan has no last step to look for it
+        cut = None if early else next((cut for step, cut in cuts if step == number), None)
         if cut is None:
-            raise NotFound(f"there is no step {number:,}: the run ends before it", kind="no-such-sample")
+            why = f"the run begins with step {first_step:,}" if early else "the run ends before it"
+            raise NotFound(f"there is no step {number:,}: {why}", kind="no-such-sample")
         yield [cut.first + part for part in dealer.deal(cut)]
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.csv_rows import csv_rows
@@ -80,7 +80,7 @@ def losses_of(
         the ``names`` of such sources, with the ``loss`` and ``error`` of all of them if these are known.
 
     Raises:
-        DataError: the log has no such columns, or a line without numbers.
+        DataError: the log has no such columns, or one twice; or a line without numbers, or with other columns.
         ConfigError: options are missing, or the log has fewer lines than an estimate needs.
         NotFound: the plan has no such step or position.
     """
@@ -143,9 +143,12 @@ def _read(where: str) -> Log:
         raise DataError("the log is not UTF-8", file=where, offset=error.start, fix="Save it as UTF-8.") from None
     found: dict[tuple[int, ...], float] = {}
     keys: tuple[str, ...] | None = None
+    known = ("position", "step", "rank")
+    columns: list[str] = []
     left_out: dict[str, int] = {}
     for number, row in _rows(text, where):
         if keys is None:
+            columns = [name for name in known if name in row]
             keys = ("position",) if "position" in row else ("step", "rank") if "rank" in row else ("step",)
             missing = [name for name in (*keys, "loss") if name not in row]
             if missing:
@@ -155,18 +158,25 @@ def _read(where: str) -> Log:
                     kind="bad-log",
                     fix="Give it the columns 'loss' and 'step', with 'rank' if each rank logs its own; or 'position'.",
                 )
+        if columns != (here := [name for name in known if name in row]):
+            raise DataError(
+                f"line {number:,} has {' and '.join(here) or 'no step'}, the first line {' and '.join(columns)}",
+                file=where,
+                kind="bad-line",
+                fix="Give all lines the same columns: what a loss is the mean of depends on them.",
+            )
         key = tuple(_whole(row.get(name), name, number, where) for name in keys)
         loss = _real(row.get("loss"))
         if loss is None:
             raise DataError(
                 f"line {number:,} has the loss {row.get('loss')!r}: expected a number", file=where, kind="bad-line"
             )
+        if keys != ("position",) and found.pop(key, None) is not None:
+            reason = "earlier lines for the same batch"
+            left_out[reason] = left_out.get(reason, 0) + 1
         if not math.isfinite(loss):
             left_out["losses that are not finite"] = left_out.get("losses that are not finite", 0) + 1
             continue
-        if key in found and keys != ("position",):
-            reason = "earlier lines for the same batch"
-            left_out[reason] = left_out.get(reason, 0) + 1
         if keys == ("position",):
             key = (*key, len(found))  # a sample may be logged several times
         found[key] = loss
@@ -187,8 +197,8 @@ def _rows(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:
+                row = json.loads(line)  # also NaN, which Python writes and JSON does not know
+            except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
                 raise DataError(f"line {number:,} is no JSON object", file=where, kind="bad-line")
@@ -199,6 +209,11 @@ def _rows(text: str, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     except csv.Error as error:
         raise DataError(f"this is not valid CSV: {error}", file=where, kind="bad-line") from None
     head = [cell.strip() for cell in rows[0]] if rows else []
+    twice = next((name for name in ("position", "step", "rank", "loss") if head.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            f"two columns are called {twice!r}", file=where, kind="bad-log", fix="Keep the one that counts."
+        )
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(head):
             raise DataError(
@@ -218,6 +233,8 @@ def _whole(value: Any, name: str, line: int, where: str) -> int:
 
 def _real(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and "_" in value:  # Python would read 1_5 as 15
         return None
     try:
         return float(value)
@@ -239,6 +256,13 @@ def _amounts(
     """Return how much of each column the batch of each line has, float64[lines, width]."""
     out = np.zeros((len(log.losses), width))
     if log.positions is not None:
+        if global_batch is not None or world is not None or start or first_step:
+            raise ConfigError(
+                "the log has positions: the size of batches and the begin of the run have no effect",
+                file=where,
+                kind="bad-option",
+                fix="Omit --global-batch, --world, --from-state and --first-step; or give the log steps instead.",
+            )
         _add(plan, out, column, [(np.arange(len(out)), log.positions)])
         return out
     if log.ranks is not None and (world is None or log.ranks.max() >= world):

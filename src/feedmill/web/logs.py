@@ -428,15 +428,18 @@ class JobStage:
     """A stage as its events describe it."""
 
     def __init__(self, event: Mapping[str, Any]) -> None:
-        total = event.get("units")
+        total, part, parts = (
+            value if isinstance(value := event.get(name), int) and not isinstance(value, bool) else None
+            for name in ("units", "part", "parts")
+        )
         self.at = self.begun = float(event["time"])
         self.units = Units(
             str(event.get("name")),
             verb=str(event.get("verb") or ""),
             engine=str(event.get("engine") or ""),
-            total=total if isinstance(total, int) else None,
-            part=event.get("part"),
-            parts=event.get("parts"),
+            total=total,
+            part=part,
+            parts=parts,
             clock=self._clock,
         )
         self.live = False
@@ -449,10 +452,13 @@ class JobStage:
         """Add an event of a unit."""
         what, unit, units = event["event"], event.get("unit"), self.units
         node, process = event.get("node"), event.get("process")
+        count, names, seconds = int(event.get("count", 1)), event.get("names") or [], float(event.get("seconds") or 0)
+        if count < 1 or not isinstance(names, list) or not 0 <= seconds < math.inf:
+            raise ValueError("no event of a unit")
         self.at = max(self.at, float(event["time"]))
         units.tick()
         if what == "unit-begins":
-            units.begin(unit, number=unit, count=int(event.get("count", 1)), names=event.get("names") or ())
+            units.begin(unit, number=unit, count=count, names=names)
             units.start(unit, node, process)
         elif what == "unit-place":
             units.start(unit, node, process)
@@ -460,8 +466,8 @@ class JobStage:
             units.end(unit, event.get("seconds"), node, process)
             if node is not None and (node in self.nodes or len(self.nodes) < _NODES):
                 found = self.nodes.setdefault(str(node), [0, 0.0])
-                found[0] += int(event.get("count", 1))
-                found[1] += float(event.get("seconds") or 0.0)
+                found[0] += count
+                found[1] += seconds
         elif what == "unit-retried":
             units.second(unit) if event.get("beside") else units.retry(unit, "")
         elif what == "unit-failed":
@@ -543,6 +549,8 @@ class Jobs:
                     self.dropped += 1
             elif key in self.stages:
                 self.stages[key].add(event)
+            elif not self.dropped:
+                raise LookupError("its stage is unknown: the line with which it began is damaged or missing")
         except (ValueError, TypeError, LookupError):
             self.skipped += 1
             return

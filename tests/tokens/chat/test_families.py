@@ -343,6 +343,28 @@ def test_an_answer_that_cannot_be_proven_is_refused_with_both_renderings() -> No
     assert reader.record({"messages": [{"role": "user", "content": "1"}, answer(2, content="yes")]}).text
 
 
+@pytest.mark.parametrize("name", ["chatml", "glm 4", "nemotron", "baichuan", "harmony"])
+def test_a_stop_token_in_the_words_of_an_answer_is_not_its_end(name: str, tmp_path: Path) -> None:
+    """Texts put in the places of other words: what the template writes around them is where it was."""
+    family = FAMILIES[name]
+    tokenizer(tmp_path / "tok", family)
+    tokens = load_tokenizer(tmp_path / "tok", "hf", template_source="file")
+    reader = Conversations(ChatSpec.of(tokens, "messages", None, "turns", {}, closed=False))
+    stops = (family.stop,) if isinstance(family.stop, str) else family.stop
+    for stop in stops:
+        words = {"Q0Z": stop, "Q1Z": f"yes{stop}", "Q2Z": f"yes{stop}", "Q3Z": "yes", "Q4Z": family.header, "Q5Z": "no"}
+        messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": word} for n, word in enumerate(words)]
+        row = {"messages": messages}
+        text = Oracle(family).text(row)
+        spans = Oracle(family).spans(row)[0]
+        wanted = [text[begin:end] for begin, end in spans]
+        for place, word in words.items():
+            wanted = [one.replace(place, word) for one in wanted]
+        record = reader.record({"messages": [{**one, "content": words[one["content"]]} for one in messages]})
+        assert record.text is not None, record.reason
+        assert [record.text[slice(*span)] for span in record.fields[0]] == wanted
+
+
 def test_there_are_thirty_families() -> None:
     assert len(FAMILIES) >= 30 and len({family.template for family in FAMILIES.values()}) == len(FAMILIES)
     features = {word for family in FAMILIES.values() for word in family.has.split()}

@@ -116,7 +116,7 @@ class Answers:
     def _end(self, number: int, begin: int) -> int:
         text, stops = self._text, self._stops
         if number + 1 == len(self._messages):
-            return _with_stop(text, begin, len(text), stops)
+            return self._with_stop(number, begin, len(text))
         first = self._messages[: number + 1]
         upto: str = self._render(first).text
         end: int | None = len(upto)
@@ -130,10 +130,24 @@ class Answers:
                     raise _differs(number + 1, upto, text)
                 end = last + more
         assert end is not None
-        end = _with_stop(text, begin, end, stops)
-        if ends_in(text, (begin, end), stops) or self._messages[number + 1].get("role") == ASSISTANT:
+        end = self._with_stop(number, begin, end)
+        if self._messages[number + 1].get("role") == ASSISTANT:
+            return end
+        if ends_in(text, (begin, end), stops) and not self._ends_with_words(number, begin, end):
             return end
         return end + len(max((stop for stop in stops if text.startswith(stop, end)), key=len, default=""))
+
+    def _with_stop(self, number: int, begin: int, end: int) -> int:
+        """Return the end of an answer without the white space after its stop token, as templates mark it."""
+        last = begin + len(self._text[begin:end].rstrip())
+        stopped = self._text.endswith(self._stops, begin, last) and not self._ends_with_words(number, begin, end)
+        return last if stopped else end
+
+    def _ends_with_words(self, number: int, begin: int, end: int) -> bool:
+        """Return whether an answer ends with its own words, so that a stop token at its end is one of them."""
+        content = self._messages[number].get("content")
+        words = content.strip() if isinstance(content, str) else ""
+        return bool(words) and self._text.find(words, begin, end) + len(words) == len(self._text[:end].rstrip())
 
     def _depends(self, messages: Messages, text: str, number: int) -> Span:
         """Return the range of a text outside of which it stays as it is with other words in a message.
@@ -334,12 +348,6 @@ def _called(message: dict[str, Any], probe: str) -> dict[str, Any] | None:
         for call in calls
     ]
     return {**message, "tool_calls": named}
-
-
-def _with_stop(text: str, begin: int, end: int, stops: Stops) -> int:
-    """Return the end of an answer without the white space after its stop token, as templates mark it."""
-    last = begin + len(text[begin:end].rstrip())
-    return last if text.endswith(stops, begin, last) else end
 
 
 def _before_closing(upto: str, text: str, stops: Stops) -> int | None:
