@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.pipelines.ahead import added, counted
-from helpers import warm
-from helpers.kills import command, contents, finish
+from helpers.kills import contents, finish, moments, run_until_killed
 from helpers.web_archives import archive, pages
 
 
@@ -71,27 +66,20 @@ def test_bytes_and_manifest_are_those_of_step_after_step(calm: dict[str, bytes],
     assert json.loads((tmp_path / "p.run.json").read_bytes())["began"] == {}
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_any_time(number: int, calm: dict[str, bytes], tmp_path: Path) -> None:
-    numbers, killed = random.Random(number), 0
-    make(tmp_path / "first", overlap=True)
-    begun = time.monotonic()
-    finish(["run", "p.json"], tmp_path / "first")
-    seconds = time.monotonic() - begun
-    for n in range(number):
-        folder = tmp_path / f"killed{n}"
+@moments(7, range(0, 40, 2), least=10)
+def test_killed_before_any_file(moments: tuple[int, ...], least: int, calm: dict[str, bytes], tmp_path: Path) -> None:
+    """What runs ahead ends with the run, and another one finishes all."""
+    killed = 0
+    for moment in moments:
+        folder = tmp_path / str(moment)
         make(folder, overlap=True)
-        child = warm.Popen(command("run", "p.json"), cwd=folder, stdout=-3, stderr=-3, start_new_session=True)
-        time.sleep(numbers.uniform(0.2, 0.9) * seconds)
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.killpg(child.pid, signal.SIGKILL)
-        killed += child.wait() != 0
+        killed += run_until_killed(moment, ["run", "p.json"], folder)
         finish(["run", "p.json"], folder)
         found, same = written(folder), {**calm}
         del found["p.run.json"], same["p.run.json"]  # whose reports say what was found again
         assert found == same
         assert "ran in" not in finish(["run", "p.json"], folder)
-    assert killed or number < 20
+    assert killed >= least
 
 
 def test_an_error_is_that_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +142,18 @@ def test_processes_of_this_machine_are_as_few_as_have_enough(tmp_path: Path, mon
     Path("p.json").write_text(json.dumps(described))
     with pytest.raises(ConfigError, match=r"a unit needs 1,000 cores, and this machine has \d+"):
         fm.run("p.json", progress=False)
+
+
+def test_what_only_ray_considers_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, overlap=False)
+    monkeypatch.chdir(tmp_path)
+    described = json.loads(Path("p.json").read_text())
+    described["steps"][0]["resources"] = {"cpus": 1, "gpus": 1, "labels": {"pool": "gpu"}}
+    Path("p.json").write_text(json.dumps(described))
+    fm.run("p.json", progress=False)
+    assert [line.partition(" needs ")[2] for line in caplog.messages if "only Ray" in line] == [
+        "gpus, which only Ray considers",
+        "labels, which only Ray considers",
+    ]

@@ -75,6 +75,10 @@ class Resources:
         """Processors of a unit: one unless declared."""
         return self.cpus or 1.0
 
+    def of_ray(self) -> list[str]:
+        """Return the names of declared fields that only Ray considers."""
+        return [name for name in self.declared() if name in ("gpus", "custom", "labels")]
+
     def fit(self, node: Mapping[str, float], labels: Mapping[str, str]) -> bool:
         """Return whether a node with these resources, by Ray's names, and labels has enough for a unit."""
         needs = {"CPU": self.processors, "memory": self.memory or 0, "GPU": self.gpus or 0, **self.custom}

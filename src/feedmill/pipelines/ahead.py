@@ -97,6 +97,7 @@ class Ahead:
         child = self._running.pop(step.name, None)
         if child is None:
             return {}
+        assert child.stdout is not None
         try:
             assert child.stdout is not None
             if not select.select([child.stdout], [], [], 0)[0]:  # it has not begun a pass

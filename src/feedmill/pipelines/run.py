@@ -171,6 +171,11 @@ def _run_all(
     report = RunReport(history.url)
     engine = current()
     of_parts = engine is not None and engine.name == "part"
+    if engine is None or of_parts:
+        for step in steps:
+            for what in step.resources.of_ray():
+                if what != "gpus" or not of_parts:  # the scheduler of parts was asked for GPUs
+                    logger.warning("%s: the step %r needs %s, which only Ray considers", step.at, step.name, what)
     with Ahead(pipeline, steps, history) as ahead:
         for step in steps:
             counted = ahead.settle(step)
