@@ -23,25 +23,29 @@ from feedmill.cli.app import app
 from feedmill.curation.stat import StatTask
 from feedmill.documents.file import DocumentFile
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.jobs.engine import Engine, Stage, StageUnfinished, current
+from feedmill.jobs.engine import Engine, Limits, Stage, StageUnfinished, UnitsFailed, current
 from feedmill.jobs.events import name_of
 from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from helpers import warm
 from helpers import worker_functions as working
-from helpers.document_folders import write_lines
+from helpers.document_folders import texts, write_documents, write_lines
 from helpers.durations import slow_but
 from helpers.engine_verbs import (
     AT_ONCE,
+    FAILING,
     SKIP,
     SOME,
+    TOKENIZER,
     VERBS,
     copied,
     in_bucket,
     objects,
     outputs,
+    run_with_failing,
     start,
+    tagged,
     unfinished_work,
     upload,
 )
@@ -159,6 +163,54 @@ def test_an_engine_of_ones_own_knows_units_by_readable_names(
         assert not app([*VERBS[verb], *one], prog_name="feedmill", standalone_mode=False)
     assert are_readable(engine.names)
     assert outputs(Path.cwd()) == alone(verb)
+
+
+@pytest.mark.parametrize(
+    ("how", "failing"),
+    [
+        (["--workers", "1"], {3: "kill", 7: "refuse"}),
+        (["--workers", "2", "--attempts", "2"], {3: "exit", 4: "kill"}),
+        (["--engine", "part", "--finish"], {0: "kill", 7: "refuse"}),
+        pytest.param(["--unit-timeout", "5s", "--workers", "2"], {3: "kill", 7: "hang"}, marks=pytest.mark.slow),
+    ],
+)
+def test_only_failed_units_of_a_verb_run_again(how: list[str], failing: dict[int, str], tmp_path: Path) -> None:
+    """As a user meets them: a worker that memory kills or a native tagger ends, a mount that hangs, a refused input."""
+    folders = [tmp_path / "calm", tmp_path / "failing"]
+    for folder in folders:
+        write_documents(folder, *(texts(4, seed=n) for n in range(9)))
+    calm, folder = folders
+    finish(FAILING, calm)
+    words = [*FAILING, "--max-failed-units", "2", *how]
+    run_with_failing(failing, words, folder)
+    assert tagged(folder) >= {str(n) for n in range(9) if n not in failing}
+    finish(words, folder)
+    assert tagged(folder) == {str(n) for n in failing}
+    assert outputs(folder) == {name: data for name, data in outputs(calm).items() if name != "tagged"}
+
+
+def test_an_invalid_document_fails_only_its_unit_within_a_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("calm", "bad"):
+        write_documents(tmp_path / name, *([f"text {n} of this file"] * 9 for n in range(4)), suffix=".jsonl")
+    monkeypatch.chdir(tmp_path / "bad")
+    bad = Path("documents/part-1.jsonl")
+    text = bad.read_text()
+    bad.write_text("[" + text[1:])
+
+    def tokenize(folder: Path) -> int:
+        monkeypatch.chdir(folder)
+        options: dict[str, Any] = {"tokenizer": TOKENIZER, "workers": 1, "progress": False, "unit_bytes": 600}
+        return fm.tokenize(["documents"], "tokens", formats=["pbin"], **options).reused
+
+    assert tokenize(tmp_path / "calm") == 0
+    with Limits(max_failed=1), pytest.raises(UnitsFailed, match="1 of 4 units") as caught:
+        tokenize(tmp_path / "bad")
+    assert "it is not valid JSON" in str(caught.value.failed[0].error)
+    bad.write_text(text)
+    assert tokenize(tmp_path / "bad") == 3
+    assert outputs(tmp_path / "bad") == outputs(tmp_path / "calm")
 
 
 def test_an_error_has_the_name_of_a_unit() -> None:

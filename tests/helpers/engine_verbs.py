@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -131,6 +132,33 @@ AT_ONCE = {
     *("merge-datatrove", "shuffle", "shuffle-lines", "shuffle-chunks", "split", "filter-tokens"),
 }
 """Verbs whose units give their outputs their final names."""
+
+
+FAILING = [*("tag", "documents", "-m", str(Path(__file__).with_name("failing_tagger.py"))), "-t", "failing"]
+"""A command whose units fail as its module says, which notes what it tags."""
+
+
+def tagged(folder: Path) -> set[str]:
+    """Return the numbers of the files of which `FAILING` has tagged documents since the last call."""
+    path = folder / "tagged"
+    found = {line.split()[0] for line in path.read_text().splitlines()}
+    path.unlink()
+    return found
+
+
+def run_with_failing(failing: dict[int, str], words: list[str], folder: Path) -> str:
+    """Run a command whose units fail thus, to its end; return what it prints. None fails once this has returned.
+
+    It ends with status 3, and names the units and itself as the command that runs only these again.
+    """
+    (folder / "failing").write_text("".join(f"{file} {how}\n" for file, how in failing.items()))
+    done = warm.run(command(*words), cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 3 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    listed = re.findall(r"^  documents/part-(\d+)\S*: (.*)", done.stdout, re.MULTILINE)
+    assert sorted(int(file) for file, _ in listed) == sorted(failing), done.stdout
+    assert done.stdout.rstrip().endswith(f"To run only these again:\n  {shlex.join(['feedmill', *words])}")
+    (folder / "failing").unlink()
+    return done.stdout
 
 
 def make(root: Path, scale: int = 1) -> None:

@@ -102,7 +102,8 @@ def workers_of(cluster: Any) -> list[Any]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if process.cmdline()[:1] == ["ray::_call"]:
+            title = " ".join(process.cmdline())  # a task has the name that Ray's dashboard shows
+            if title.startswith("ray::") and not title.startswith("ray::IDLE"):
                 found.append(process)
         except psutil.Error:
             continue

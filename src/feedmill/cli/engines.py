@@ -272,7 +272,7 @@ def _show_failed(ended: UnitsFailed, as_json: bool) -> None:
         typer.echo(f"not finished: {ended} ({counted(ended.finished, 'unit')} finished):")
         for unit in units:
             typer.echo(f"  {printable(unit['unit'])}: {printable(unit['error'])}")
-        typer.echo(f"Nothing is published, and finished work is kept. To run only these again:\n  {command}")
+        typer.echo(f"The output is not complete; finished work is kept. To run only these again:\n  {command}")
 
     facts = {"stage": ended.stage, "failed": units, "finished": ended.finished, "command": command}
     emit({"unfinished": facts}, as_json, human)

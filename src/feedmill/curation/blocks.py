@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import current
+from feedmill.jobs.engine import in_units
 from feedmill.jobs.run import run, run_largest_first
 
 Item = TypeVar("Item")
@@ -59,7 +59,7 @@ def run_cut(
     """Return ``function(item)`` for each item, in the order of the items.
 
     An item that would keep one process busy alone comes first: this process calls ``function(item, workers=N)``, which
-    splits the item over all workers. On an engine the item is the unit.
+    splits the item over all workers. On an engine, and with limits of units, the item is the unit.
 
     Args:
         sizes: Stored size of each item in bytes.
@@ -68,7 +68,7 @@ def run_cut(
     """
     count = available_cores() if workers is None else workers
     order = sorted(range(len(items)), key=lambda i: -sizes[i])
-    cut = order[: 0 if current() is not None else first_to_cut((sizes[i] for i in order), count)]
+    cut = order[: 0 if in_units() else first_to_cut((sizes[i] for i in order), count)]
     if not cut:
         return others(function, items, sizes, workers=workers, **options)
     if (progress := options.get("progress")) is not None:

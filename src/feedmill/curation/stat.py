@@ -28,7 +28,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Where, current, key_of
+from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
@@ -283,7 +283,7 @@ def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, a
 
 def _results(tasks: Sequence[StatTask], workers: int | None) -> Iterator[Stats | FeedmillError]:
     """Yield the statistics of each file. A file that would keep one process busy alone is split over all."""
-    if current() is not None:
+    if in_units():
         yield from _on_engine(tasks, workers)
         return
     count = available_cores() if workers is None else workers

@@ -34,7 +34,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
-from feedmill.jobs.engine import Policy, Where, current, key_of
+from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
@@ -198,9 +198,9 @@ def _options(choices: Sequence[registry.Choice], modules: Sequence[str], exact: 
 def _results(tasks: Sequence[TagTask], workers: int, bar: Progress) -> Iterator[Done]:
     """Yield the result of each file. A file that would keep one process busy alone is split over all.
 
-    On an engine of other machines the file is the unit.
+    On an engine, and with limits of units, the file is the unit.
     """
-    if current() is not None:
+    if in_units():
         key = key_of(*(_fingerprint(task, task.outputs[0]) + task.outputs[0].path for task in tasks))
         where = Where("tagging", key, Records(tasks[0].outputs[0].root).folder, record=_tell)
         yield from run(tag_file, tasks, workers=workers, progress=bar, preload=_PRELOAD, where=where)

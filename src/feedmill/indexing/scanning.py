@@ -25,7 +25,7 @@ from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import CONCATENATED, Unread, in_file, scan_bytes
 from feedmill.formats.tar.strays import Halves, halves_error, halves_of, hidden_of, samples_of, stray_error
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Where, current, key_of
+from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.journal import Units
 from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import run
@@ -185,7 +185,7 @@ def scan_all(
     def work(run: Sequence[Entry]) -> list[Scanned]:
         return [finished(entry) or scan_one(store, entry, digest=digest) for entry in run]
 
-    if current() is not None:
+    if in_units():
         found_before = list(map(finished, entries))
         shared = _Shared(store.url, digest)
         yield from _scan_on_engine(shared, entries, found_before, units, place, workers, advance)

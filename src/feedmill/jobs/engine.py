@@ -204,6 +204,11 @@ def limits_given() -> Limits:
     return _limits.get()[-1] if _limits.get() else Limits()
 
 
+def in_units() -> bool:
+    """Return whether verbs called here run as whole units of stages: on an engine, or as their limits are for units."""
+    return current() is not None or bool(limits_given())
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """Stands for the result of a unit that has failed for good.

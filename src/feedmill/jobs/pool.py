@@ -328,11 +328,9 @@ class Pool:
         unfinished = [piece for piece in self._waiting if piece.outcome is None]
         if self._alone is None:
             self._alone = unfinished[: self._count][-1].first
-            logger.warning(
-                "%s: a worker process ended; the %d units that may have ended it run one by one",
-                self._stage,
-                len(unfinished[: self._count]),
-            )
+            ran = len(unfinished[: self._count])
+            again = "its unit runs again" if ran == 1 else f"the {ran} units that may have ended it run one by one"
+            logger.warning("%s: a worker process ended; %s", self._stage, again)
         elif not self._is_tried_again(unfinished[0], None):
             self._fail(unfinished[0], _worker_died(unfinished, 1, self._context))
         self._start_again()
@@ -422,8 +420,9 @@ def _worker_died(waiting: Iterable[_Piece], count: int, context: Context) -> Fee
     death = context.death()
     cause = f"was killed ({death})" if death else "ended"
     memory = " The system kills processes when memory runs out: use fewer workers." if death == "SIGKILL" else ""
+    one, fix = ("one of: ", "Run again with one worker to find the item.") if names[1:] else ("", "Inspect it.")
     return FeedmillError(
-        f"a worker process {cause} while working on one of: {shown}",
+        f"a worker process {cause} while working on {one}{shown}",
         kind="worker-died",
-        fix=f"Run again with one worker to find the item.{memory} Finished work is kept.",
+        fix=f"{fix}{memory} Finished work is kept.",
     )

@@ -119,11 +119,7 @@ def _run_here(
     source = iter(items)
     first = list(islice(source, chunk + 1))
     everything = chain(first, source)
-    if (
-        not first
-        or is_inside_unit()
-        or not (policy.always_processes or limits.timeout is not None or (count > 1 and len(first) > 1))
-    ):
+    if not first or is_inside_unit() or not (policy.always_processes or limits or (count > 1 and len(first) > 1)):
         call = function if policy.shared is None else partial(function, policy.shared)
         told = None if not first or name is None or is_inside_unit() else units
         return _closing(tolerating(_here(call, everything, progress, told, limits), where, limits))

@@ -24,7 +24,7 @@ from feedmill.formats.energon.media import Row
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s, read_records
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Where, current, key_of
+from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.journal import Units
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -162,7 +162,7 @@ def _looked(
 ) -> Generator[Looked, None, None]:
     """Return a generator of the results of units: on threads, or on the engine in use."""
     items = [pieces[number] for number in todo]
-    if current() is None:
+    if not in_units():
         threads = workers or available_cores()
         return ordered_map(partial(look, store), items, workers=threads, in_flight=4 * threads)
 

@@ -36,7 +36,7 @@ from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, 
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
-from feedmill.jobs.engine import Where, is_shared, key_of
+from feedmill.jobs.engine import Where, is_shared, key_of, limits_given
 from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import ahead, ordered_map
@@ -628,7 +628,8 @@ class EncodeJob:
             options_of_run: dict[str, Any] = {"workers": options.workers, "preload": PRELOAD, "chunk": at_once}
             from feedmill.jobs.run import run
 
-            results = run(encode_unit, tasks, progress=bar, where=where, **options_of_run)
+            encode = encode_unit if limits_given().max_failed is None else encode_or_refuse
+            results = run(encode, tasks, progress=bar, where=where, **options_of_run)
             with closing(results):
                 for done, line in _in_order(tasks, results, report):
                     files = tuple(unit.file.url for unit in done.task.units)
@@ -636,10 +637,17 @@ class EncodeJob:
                     bar.note(f"{report.tokens / max(bar.elapsed, 1e-9) / 1e6:.1f} M tokens/s")
 
 
-def _refuse_bad(done: EncodedUnit) -> None:
-    """Raise `DataError` for a unit of a job array that stopped at an invalid document.
+def encode_or_refuse(task: EncodeTask) -> EncodedUnit:
+    """Encode a unit. Raises `DataError` if it stops at an invalid document: within a budget, only this unit fails."""
+    done = encode_unit(task)
+    _refuse_bad(done)
+    return done
 
-    Its line in the file is unknown here: other parts have the units before it.
+
+def _refuse_bad(done: EncodedUnit) -> None:
+    """Raise `DataError` for a unit that stopped at an invalid document, of a job array or of a budget.
+
+    Its line in the file is unknown here: others have the units before it.
     """
     if done.bad is not None:
         file, row = done.task.place(done.facts, done.bad[0])

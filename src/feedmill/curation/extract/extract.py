@@ -27,7 +27,7 @@ from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
-from feedmill.jobs.engine import Where, current, key_of
+from feedmill.jobs.engine import Where, in_units, key_of
 from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
@@ -236,11 +236,11 @@ def run_tasks(tasks: list[ExtractTask], report: ExtractReport, workers: int | No
 def _results(tasks: Sequence[ExtractTask], workers: int, bar: Progress) -> Iterator[ExtractRecord]:
     """Yield the record of each archive. One that would keep one process busy alone is divided among all.
 
-    On an engine of other machines the archive is the unit.
+    On an engine, and with limits of units, the archive is the unit.
     """
     if not tasks:
         return
-    if current() is not None:
+    if in_units():
         key = key_of(*(f"{task.options}{task.outputs}" for task in tasks))
         where = Where("extracting", key, open_store(tasks[0].outputs[0].root).below(FOLDER))
         yield from run(extract_archive, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where)

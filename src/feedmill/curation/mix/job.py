@@ -25,7 +25,7 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, EmptyResult, refuse_empty
 from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, perform, run_dry
-from feedmill.jobs.engine import Where, current, is_alone, key_of
+from feedmill.jobs.engine import Where, current, in_units, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
@@ -134,7 +134,7 @@ def _write(
         sizes = [sum(file.size for file in shard.files) for shard in shards]
         bar = stack.enter_context(Progress.of_files("filtering", sizes, progress))
         where = None
-        if current() is not None:
+        if in_units():
             key = key_of(*(_fingerprint(shard) for shard in shards))
             where = Where("filtering", key, Finished(config.streams[0].output).folder)
         return _all_made(shards, sizes, workers, bar, where)

@@ -48,7 +48,7 @@ from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.cores import available_cores
-from feedmill.jobs.engine import Policy, Where, current
+from feedmill.jobs.engine import Policy, Where, current, in_units
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
@@ -728,7 +728,7 @@ class _Job:
 
     def _count(self, todo: Sequence[int], shown: Progress, keep: Callable[[int, _Part], None]) -> None:
         items = (self._item(number) for number in todo)
-        if current() is not None:
+        if in_units():
             self._on_engine(todo, shown, keep)
         elif len(todo) < 2 or (self.options.workers or available_cores()) == 1:
             for item in items:
