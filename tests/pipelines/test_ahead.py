@@ -133,9 +133,7 @@ def test_a_step_that_writes_where_earlier_ones_do_runs_at_its_turn(
     assert "the step 'rules' does not run ahead: its outputs may hold those of the step 'lengths'" in caplog.text
 
 
-def test_a_pipeline_that_is_edited_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_pipeline_that_is_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that run ahead are those of the run, which read the pipeline when it began."""
     monkeypatch.chdir(tmp_path)
     make(tmp_path, overlap=True)
@@ -146,7 +144,6 @@ def test_a_pipeline_that_is_edited_meanwhile(
 
     steps = fm.run("p.json", progress=False, on_step=edit).steps
     assert steps[2].outputs == 4 and not Path("web/attributes/other").exists()
-    assert "'rules' could not run ahead" in caplog.text
 
 
 def test_counts_of_passes_add_up() -> None:
