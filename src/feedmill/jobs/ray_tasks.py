@@ -44,6 +44,7 @@ logger = logging.getLogger("feedmill")
 
 _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
+_HELD = 60.0  # seconds that Ray may take to end an attempt, which holds the lock of the output
 _END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
 _AGAIN, _SOON = 3.0, 6.0
 """Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
@@ -74,6 +75,7 @@ class _Chunk:
         tasks: those in progress, with the number of the attempt.
         retried: whether it is tried a second time because the first takes long.
         begun: when a worker was seen to have begun it; None if none was.
+        held: until this time, an attempt that was ended may hold the lock of the output.
     """
 
     first: int
@@ -86,6 +88,7 @@ class _Chunk:
     tasks: dict[Any, int] = field(default_factory=dict)
     retried: bool = False
     begun: float | None = None
+    held: float = 0.0
 
 
 class Tasks:
@@ -205,6 +208,7 @@ class Tasks:
 
     def _cancel(self, chunk: _Chunk) -> None:
         """End the attempts of a chunk that are in progress."""
+        chunk.held = time.monotonic() + _HELD if chunk.tasks else chunk.held
         for task in chunk.tasks:
             del self._waiting[task]
             self._late.discard(task)
@@ -246,6 +250,18 @@ class Tasks:
             logger.warning("%s: %s (tried again, %d of %d)", names, error, chunk.tries, self._limits.attempts)
             self._units.retry(number, str(error))
         return again
+
+    def _is_held(self, number: int, error: Exception | None) -> bool:
+        """Return whether another attempt, perhaps a stopped process, holds the output: it is ended, this runs again."""
+        chunk = self._open[number]
+        if not (isinstance(error, FeedmillError) and error.kind == "busy"):
+            return False
+        self._cancel(chunk)
+        if time.monotonic() >= chunk.held:  # a process of another job holds it
+            return False
+        chunk.begin, chunk.begun, chunk.retried = time.monotonic() + 1.0, None, False
+        self._units.retry(number, "another attempt held its output")
+        return True
 
     def _submit(self, number: int, avoid: str | None = None) -> None:
         """Submit a chunk, preferably not on the node `avoid`."""
@@ -293,6 +309,9 @@ class Tasks:
                 outcome = ray.get(reference)
                 self._warn(outcome.logged)
                 chunk = self._open[number]
+                if outcome.why is not None and self._is_held(number, outcome.outcome().error):
+                    yield number, None
+                    continue
                 if outcome.why is not None and self._is_tried_again(number, outcome.outcome().error):
                     if not chunk.tasks:
                         yield number, None
