@@ -152,7 +152,7 @@ def test_what_always_dies_ends_the_run_and_is_named() -> None:
     loader = Loader(FakePlan(), 4, transform=partial(always_die, 9), workers=Workers(1, processes=True, restarts=1))
     batches = iter(loader)
     assert positions([next(batches), next(batches)]) == list(range(8))
-    said = r"was killed \(SIGKILL\) while working on one of: .*from position 8 on"
+    said = r"was killed \(SIGKILL\) while working on .*from position 8 on"
     with pytest.raises(FeedmillError, match=said) as caught:
         next(batches)
     assert caught.value.kind == "worker-died" and loader.position == 8
