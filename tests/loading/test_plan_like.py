@@ -57,7 +57,7 @@ def test_a_loader_asks_for_nothing_else(tokens: Path, tmp_path: Path, packed: bo
     dealing = {"dealing", "node", "documents", "locate_ahead", "locate_batches", "sources"}
     known = declared(PlanLike) | declared(PlannedByReading) | {*declared(ReadableAhead), *ReadableAhead.__annotations__}
     known |= {*PackedLike.__annotations__}
-    targets = {"transform", "collate"}  # of plans of recipes with `targets`
+    targets = {"transform", "collate", "length", "is_unbounded", "report"}  # of recipes with `targets`; of accounts
     assert asked - dealing - targets <= known
     assert completed(recorder) is recorder and {"locate_to_read", "read_batch"} <= declared(PlanLike) & asked
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.events import replace_text, series
 from feedmill.storage.fetching.fetch import counters
 
 if TYPE_CHECKING:
@@ -253,6 +252,8 @@ class Metrics:
         Args:
             sources: the accounts of sources, which get one series each, labeled with the source; see `sources`.
         """
+        from feedmill.jobs.events import series
+
         figures = self.snapshot()
         kinds = {name: "gauge" if name in ("position", "cost_spread") else "counter" for name in _HELP}
         rank = {"rank": str(self.rank)}
@@ -292,6 +293,8 @@ class Metrics:
                 more = {"sources": sources} if sources else {}
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot(), **more}) + b"\n")
         if where.prometheus is not None:
+            from feedmill.jobs.events import replace_text
+
             replace_text(self._path(where.prometheus), self.prometheus(sources))
 
     def _sources_now(self) -> list[dict[str, Any]]:
