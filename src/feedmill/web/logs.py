@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -308,14 +308,17 @@ def is_telemetry(path: str) -> bool:
 
     Raises `StorageError` if it cannot be read.
     """
-    if RANK in path:
-        return True
+    return RANK in path or _begins(path, lambda line: _report(line) is not None)
+
+
+def _begins(path: str, is_of: Callable[[bytes], bool]) -> bool:
+    """Return whether the first line of a file is of this kind."""
     if not path.endswith((".jsonl", ".json")):
         return False
     try:
         first = next(iter(_files(path)), None)
-        return first is not None and _report(_head(first[0])) is not None
-    except NotFound:
+        return first is not None and is_of(_head(first[0]))
+    except (NotFound, orjson.JSONDecodeError):
         return False
 
 
@@ -413,15 +416,7 @@ def is_job(path: str) -> bool:
 
     Raises `StorageError` if it cannot be read.
     """
-    if PART in path:
-        return True
-    if not path.endswith((".jsonl", ".json")):
-        return False
-    try:
-        first = next(iter(_files(path)), None)
-        return first is not None and is_event(orjson.loads(_head(first[0])))
-    except (NotFound, orjson.JSONDecodeError):
-        return False
+    return PART in path or _begins(path, lambda line: is_event(orjson.loads(line)))
 
 
 class JobStage:

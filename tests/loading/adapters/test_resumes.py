@@ -127,7 +127,10 @@ class Tracked(Plain):
     def take(self, steps: int) -> list[Ids]:
         if self.batches is None:
             self.batches = iter(self.tracked)
-        found = [ids(batch["input_ids"]) for batch in islice(self.batches, steps)]
+        return self.taken(self.batches, steps)
+
+    def taken(self, batches: Iterator[Any], steps: int) -> list[Ids]:
+        found = [ids(batch["input_ids"]) for batch in islice(batches, steps)]
         self.used += len(found)
         return found
 
@@ -167,7 +170,7 @@ class Jax(Run):
         self.batches_used = 0
 
 
-class Iterable(Plain):
+class Iterable(Tracked):
     """A plain `DataLoader`, which saves nothing: the dataset knows the state after a number of batches."""
 
     def begin(self) -> None:
@@ -177,13 +180,7 @@ class Iterable(Plain):
         if self.batches is None:
             made = torch.utils.data.DataLoader(self.dataset, batch_size=None, num_workers=self.workers - 1)
             self.batches = iter(made)
-        found = [ids(batch["input_ids"]) for batch in islice(self.batches, steps)]
-        self.used += len(found)
-        return found
-
-    def look_ahead(self) -> None:
-        assert self.batches is not None
-        next(self.batches)
+        return self.taken(self.batches, steps)
 
     def save(self) -> Any:
         return self.dataset.state_after(self.used)
@@ -369,6 +366,8 @@ class Case:
 
     def __init__(self, adapter: type[Run], data: Data) -> None:
         self.adapter, self.data = adapter, data
+        self.compared = 0
+        """Steps that were compared with the recipe's, and states that were refused."""
 
     def whole(self, recipe: Path, samples: int) -> Ids:
         """Return the documents of the first samples of a recipe, read without an adapter."""
@@ -398,6 +397,7 @@ class Case:
                 mine = [number for part in step for number in part]
                 assert sorted(mine) == sorted(wanted[seen : seen + ranks * size])
                 seen += ranks * size
+                self.compared += 1
             assert all(len(each) == steps for each in found)
         return seen
 
@@ -409,6 +409,7 @@ class Case:
             changed = self.adapter(other())
             changed.load(state)
             changed.take(1)
+        self.compared += 1
 
 
 def second_resume(case: Case) -> None:
@@ -459,6 +460,7 @@ def loaded_late(case: Case) -> None:
     late.take(1)
     late.load(first.save())
     assert [number for batch in late.take(2) for number in batch] == case.whole(recipe, 20)[12:]
+    case.compared += 2
 
 
 def another_batch_size(case: Case) -> None:
@@ -508,4 +510,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize(("fault", "adapter"), PAIRS)
 def test_no_adapter_has_the_fault(fault: Callable[[Case], None], adapter: type[Run], tmp_path: Path) -> None:
-    fault(Case(adapter, Data(tmp_path)))
+    case = Case(adapter, Data(tmp_path))
+    fault(case)
+    assert case.compared > 0
