@@ -210,6 +210,7 @@ def test_what_units_need_is_what_jobs_ask_for(slurm: Slurm) -> None:
         ({"submit": "kubernetes", "qos": "x"}, "--qos is an option of --submit slurm"),
         ({"submit": "slurm", "apply": True}, "--apply is an option of --submit kubernetes"),
         ({"submit": "slurm", "overwrite": True}, "--overwrite cannot be submitted"),
+        ({"submit": "slrm"}, r"cannot be submitted to 'slrm' \(did you mean 'slurm'\?\)"),
         ({"submit": "kubernetes"}, "needs --image and --volume"),
         ({"submit": "kubernetes", "image": "i", "volume": "shared"}, "--volume 'shared' is not CLAIM:/PATH"),
     ],

@@ -24,7 +24,7 @@ import msgspec
 import orjson
 import yaml
 
-from feedmill.errors import ConfigError, DataError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError, did_you_mean
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Step
 from feedmill.storage import LocalStore, Store, open_store, split_url
@@ -94,7 +94,11 @@ class _Submitted(msgspec.Struct):
 
 def refuse_others(options: Run) -> None:
     """Raise `ConfigError` if an option does not fit ``--submit``."""
-    fitting = {None: (), "slurm": _OF_SLURM + _OF_BOTH, "kubernetes": _OF_KUBERNETES + _OF_BOTH}[options.submit]
+    known = {None: (), "slurm": _OF_SLURM + _OF_BOTH, "kubernetes": _OF_KUBERNETES + _OF_BOTH}
+    if options.submit not in known:
+        hint = did_you_mean(str(options.submit), ["slurm", "kubernetes"])
+        raise _bad(f"pipelines cannot be submitted to {options.submit!r}{hint}", "Use slurm or kubernetes.")
+    fitting = known[options.submit]
     for name in (*_OF_SLURM, *_OF_KUBERNETES, *_OF_BOTH):
         if name not in fitting and getattr(options, name):
             where = "slurm" if name in _OF_SLURM else "kubernetes" if name in _OF_KUBERNETES else "slurm or kubernetes"
