@@ -182,7 +182,6 @@ def test_report_counts_what_is_drawn() -> None:
         "tokens": None,
         "token_share": None,
         "loss_tokens": None,
-        "loss_asked": None,
         "loss_share": None,
         "target_repeats": None,
     }

@@ -61,8 +61,10 @@ def test_losses_of_samples_are_exact_means(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     losses = np.random.default_rng(2).normal(2, 1, 500)
     log = tmp_path / "losses.csv"
-    log.write_text("position,loss\n" + "".join(f"{at},{loss!r}\n" for at, loss in enumerate(losses.tolist())))
+    lines = [f"{at},{loss!r}\n" for at, loss in enumerate(losses.tolist())]
+    log.write_text("".join(["position,loss\n", *(f"{at},99\n" for at in (3, 499, 3)), *lines]))  # tried before
     found = fm.trace(plan, losses=log).as_dict()
+    assert found["left_out"] == {"earlier lines for the same position": 3} and found["lines"] == 500
     sources = plan.locate(np.arange(500)).source
     wanted = [losses[sources == number].mean() for number in range(CELLS)]
     assert found["exact"] and [row["loss"] for row in found["sources"]] == pytest.approx(wanted)

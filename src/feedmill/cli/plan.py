@@ -100,7 +100,6 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
         "realized",
         "token share",
         "loss tokens",
-        "loss asked",
         "loss share",
         "drawn",
         "repeats",
@@ -113,6 +112,8 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     rows = [_cells(row) for row in shown(data["sources"], data["groups"])]
     kept = [i for i in range(len(columns)) if i == 0 or any(row[i] != "" for row in rows)]
     table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    if note := plan.report(data["budget"]).unit_note:
+        typer.echo(note)
     for group in data["groups"]:
         typer.echo(f"{group['prefix']}: of {group['cells']:,} cells those that repeat most (--json has all)")
     if data["proxy"] is not None:
@@ -177,7 +178,6 @@ def _cells(row: dict[str, Any]) -> list[Any]:
         None if row["weight_realised"] is None else f"{row['weight_realised']:.4%}",
         None if row["token_share"] is None else f"{row['token_share']:.4%}",
         row["loss_tokens"],
-        None if row["loss_asked"] is None else f"{row['loss_asked']:.4%}",
         None if row["loss_share"] is None else f"{row['loss_share']:.4%}",
         drawn,
         None if row["repeats"] is None else round(row["repeats"], 3),

@@ -62,14 +62,13 @@ _HELP = {
     "fetch_hedges": "Requests that were sent a second time because the first one hung",
 }
 _OF_SOURCES = {
-    "weight_asked": "Share of the blend that the recipe asks for",
-    "weight_realised": "Share of the blend as it is scheduled",
+    "weight_asked": "Share of the blend that the recipe asks for, in the unit of its weights",
+    "weight_realised": "Share of the blend as it is scheduled, in the unit of its weights",
     "drawn": "Samples that all ranks have drawn up to the position; of packed rows, documents",
     "repeats": "How often each sample was drawn on average",
     "tokens": "Tokens of the samples drawn",
     "token_share": "Share of all tokens drawn",
     "loss_tokens": "Tokens of these that contribute to the loss",
-    "loss_asked": "Share of these tokens that the recipe asks for",
     "loss_share": "Share of all tokens that contribute to the loss",
 }
 _RARELY = 100

@@ -127,17 +127,13 @@ class BaseRecipe:
     @cached_property
     def weights(self) -> Floats:
         """The recipe's own weights as shares, float64[stages, sources]."""
-        shares = self._blend.shares(1) if self.recipe.model.stages is None else None
-        if shares is not None:
-            rows = [shares[0]]
+        if self.recipe.model.stages is None:
+            children = self._blend.children
+            rows = [Tokens(self.plan.sources, self.unit).shares(children, self._blend.shares(1)[0])]
         else:
-            stages = self.plan.report(0).stages[: len(self.recipe.model.stages or [])]
+            stages = self.plan.report(0).stages[: len(self.recipe.model.stages)]
             rows = [[end for _, end in stage.ramp] if stage.ramp else stage.asked for stage in stages]
-        totals = Tokens(self.plan.sources, "samples")
-        samples = np.array([float(totals.at_hand(child)) for child in self._blend.children])
-        weights = np.array([[float(share) for share in row] for row in rows]) * self.at_hand / samples
-        own: Floats = weights / weights.sum(axis=1, keepdims=True)
-        return own
+        return np.array([[float(share) for share in row] for row in rows])
 
     @property
     def ramps(self) -> list[bool]:

@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.planning import bounds
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
-from feedmill.planning.report import PackedReport, Report
+from feedmill.planning.report import PackedReport, Report, used_of
 
 _ROWS = 64
 
@@ -124,7 +125,8 @@ class Mixture:
     Attributes:
         names: the sources.
         ends: int64[windows], the position after each window.
-        shares: float64[windows, sources], each source's share of the window's samples; of packed rows, of their tokens.
+        shares: float64[windows, sources], each source's share of the window, in the unit of the recipe's weights
+            (`Report.unit`).
         epochs: float64[windows, sources], cumulative passes over each source's samples; of packed rows, of the
             documents that were read to fill them.
     """
@@ -138,8 +140,8 @@ class Mixture:
 def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     """Return the mixture in equal windows over the first `samples` positions; computed from the plan, not sampled.
 
-    The shares of packed rows are those of up to 64 rows of each window: a row may hold documents that were read long
-    before it.
+    What samples are in another unit is the mean of their source. Tokens of packed rows are those of up to 64 rows of
+    each window: a row may hold documents that were read long before it.
 
     Raises:
         ConfigError: `samples` is less than 1.
@@ -151,14 +153,18 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     counts = np.zeros((windows + 1, len(plan.sources)))
     for row, end in enumerate(ends):
         counts[row + 1] = plan.drawn(end)
-    per_window = _tokens_of_windows(plan, ends) if isinstance(plan, PackedPlan) else np.diff(counts, axis=0)
+    per_window = np.diff(counts, axis=0)
+    if isinstance(plan, PackedPlan) and plan.units is not None and plan.units.unit in ("tokens", LOSS_TOKENS):
+        per_window = _tokens_of_windows(plan, ends)
+    elif plan.units is not None:
+        per_window = per_window * [float(plan.units.mean_where_known(node) or 0) for node in used_of(plan.node)]
     used = np.array([source.used for source in plan.report(0).sources])
     shares = per_window / np.maximum(per_window.sum(axis=1, keepdims=True), 1)
     return Mixture(plan.names, np.array(ends, np.int64), shares, counts[1:] / used)
 
 
 def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return the tokens of each source in some rows of each window, float64[windows, sources]."""
+    """Return the tokens, or loss tokens, of each source in some rows of each window, float64[windows, sources]."""
     firsts = [0, *ends[:-1]]
     chosen = [
         np.unique(np.linspace(a, b - 1, min(_ROWS, b - a)).astype(np.int64)) for a, b in zip(firsts, ends, strict=True)
@@ -167,7 +173,7 @@ def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.
     window = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
     of_spans = np.repeat(window, np.diff(spans.spans.row_offsets))
     tokens = np.zeros((len(chosen), len(plan.sources)))
-    np.add.at(tokens, (of_spans, spans.located.source), spans.spans.length)
+    np.add.at(tokens, (of_spans, spans.located.source), plan.amounts(spans))
     return tokens
 
 

@@ -99,6 +99,7 @@ def _facts(plan: Any, budget: int | None) -> dict[str, Any]:
         "fingerprint": plan.fingerprint,
         "length": plan.length,
         "budget": budget,
+        "unit": report["unit"],
         "tokens": report["packing"]["tokens"] if "packing" in report else _sum(row["drawn_tokens"] for row in rows),
         "bytes": _sum(row["drawn_bytes"] for row in rows),
         "proxy": report.get("proxy"),

@@ -102,6 +102,7 @@ class Plan(Showable):
         self.dealing: Dealing | None = None
         self.cache: DataCache | None = None
         self.loss: Tokens | None = None
+        self.units: Tokens | None = None
         self.proxy: Proxy | None = None
         self.transform: Callable[..., Any] | None = None
         self.collate: Callable[[list[Any]], Any] | None = None
@@ -352,6 +353,7 @@ class Plan(Showable):
         """
         plan = Plan(Skip(self.node, ranges, text), self.sources, self.names, self.seed)
         plan.dealing, plan.cache, plan.loss, plan.proxy = self.dealing, self.cache, self.loss, self.proxy
+        plan.units = self.units
         plan.transform, plan.collate = self.transform, self.collate
         return plan
 
@@ -377,7 +379,7 @@ class Plan(Showable):
             from feedmill.planning.report import report
 
             loss = None if self.loss is None else self.loss.mean_where_known
-            found = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss)
+            found = report(self.node, self.names, self.length, total, self._means.mean_where_known, loss, self.units)
             known[total] = found if self.proxy is None else self.proxy.compared(found, self.node, total)
         return known[total]
 

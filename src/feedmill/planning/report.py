@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
+from functools import partial
 from itertools import repeat
 from posixpath import commonpath
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from feedmill.planning.mixing import Change
 from feedmill.planning.nodes import Interleaved, Leaf, Node, Shuffle, Skip, StagedBlend, Subsample, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.nodes.skip import dropped
-from feedmill.planning.tokens import epoch_shares
+from feedmill.planning.tokens import Tokens, epoch_shares
 
 _NAMED = 5
 """Sources that are named because their share is rounded."""
@@ -29,8 +30,10 @@ class SourceReport:
         name: the source's name.
         samples: samples in the dataset.
         used: samples in its subset; all samples if it has none.
-        asked: its requested weight as a fraction of the whole; None if it is not part of a blend.
-        realized: its weight as scheduled; differs from `asked` only if the blend's exact period would be too long.
+        asked: its requested weight as a fraction of the whole, in the unit of the recipe's weights (`Report.unit`);
+            None if it is not part of a blend.
+        realized: its weight as scheduled, in this unit, too; differs from `asked` only if the blend's exact period
+            would be too long.
         drawn: samples drawn from it; None for an endless plan without a budget. Of packed rows, the documents in them.
         exact: False if `drawn` is an expected value, because a shuffle across sources or a packing buffer is cut.
         tokens: tokens in the samples drawn, an expected value unless whole epochs are drawn. None if the lengths of
@@ -38,7 +41,6 @@ class SourceReport:
         token_share: its share of all sources' tokens.
         loss_tokens, loss_share: the same of the tokens that contribute to the loss; None unless the recipe's weights
             count them.
-        loss_asked: the share of these tokens that its weight asks for.
         target_repeats: of a proxy, `repeats` in the target at the same point of its run.
     """
 
@@ -52,7 +54,6 @@ class SourceReport:
     tokens: int | None = None
     token_share: float | None = None
     loss_tokens: int | None = None
-    loss_asked: Fraction | None = None
     loss_share: float | None = None
     target_repeats: float | None = None
 
@@ -80,7 +81,6 @@ class SourceReport:
             "tokens": self.tokens,
             "token_share": self.token_share,
             "loss_tokens": self.loss_tokens,
-            "loss_asked": None if self.loss_asked is None else float(self.loss_asked),
             "loss_share": self.loss_share,
             "target_repeats": self.target_repeats,
         }
@@ -169,9 +169,10 @@ class StageReport:
         start: samples of the blend before this stage.
         samples: its length; None if it is open-ended.
         names: the sources of the blend.
-        asked: their requested weights.
-        realized: their shares of the stage; for an open-ended stage, the shares of its schedule.
-        ramp: their weights at the beginning and the end of a ramp, of which `asked` is the mean; empty without one.
+        asked: their requested weights, in the unit of the recipe's weights (`Report.unit`).
+        realized: their shares of the stage in this unit; for an open-ended stage, the shares of its schedule.
+        ramp: their weights at the beginning and the end of a ramp; empty without one. `asked` are those of the samples
+            between them.
         kind: ``linear`` or ``cosine``; empty without a ramp.
         max_repeats: how often the stage may repeat sources, by name; empty without limits.
     """
@@ -306,6 +307,7 @@ class Report:
         sources: one entry per source.
         stages: one entry per stage of each staged blend.
         proxy: how a proxy compares with its target; None for other plans.
+        unit: what weights count: ``samples``, ``tokens``, ``loss_tokens``, ``hours`` or ``episodes``.
     """
 
     length: int | None
@@ -313,6 +315,7 @@ class Report:
     sources: tuple[SourceReport, ...]
     stages: tuple[StageReport, ...]
     proxy: ProxyReport | None = field(default=None, kw_only=True)
+    unit: str = field(default="samples", kw_only=True)
 
     @property
     def groups(self) -> tuple[GroupReport, ...]:
@@ -324,6 +327,7 @@ class Report:
         return {
             "length": self.length,
             "total": self.total,
+            "unit": self.unit,
             "sources": [source.as_dict() for source in self.sources],
             "stages": [stage.as_dict() for stage in self.stages],
             **({} if self.proxy is None else {"proxy": self.proxy.as_dict()}),
@@ -337,7 +341,7 @@ class Report:
             tokens = [("tokens", "token share"), *(_token_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, tokens, strict=True)]
         if any(source.loss_tokens is not None for source in sources):
-            loss = [("loss tokens", "loss asked", "loss share"), *(_loss_cells(source) for source in sources)]
+            loss = [("loss tokens", "loss share"), *(_loss_cells(source) for source in sources)]
             rows = [(*row, *more) for row, more in zip(rows, loss, strict=True)]
         if any(source.target_repeats is not None for source in sources):
             target = ["in the target", *(_repeats(source.target_repeats) for source in sources)]
@@ -348,10 +352,18 @@ class Report:
         for name, *numbers in rows:
             cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
             lines.append("  ".join(cells).rstrip())
+        if note := self.unit_note:
+            lines.append(note)
         for group in self.groups:
             lines.append(f"{group.prefix}: of {group.cells:,} cells those that repeat most; as_dict() has all")
         lines += [] if self.proxy is None else [str(self.proxy)]
         return "\n".join([*lines, *map(str, self.stages)])
+
+    @property
+    def unit_note(self) -> str:
+        """What shares are of, unless weights count samples; empty if nothing has a weight."""
+        weighed = self.unit != "samples" and any(source.asked is not None for source in self.sources)
+        return f"asked and realized are shares of {self.unit.replace('_', ' ')}" if weighed else ""
 
     @property
     def _shown(self) -> list[SourceReport]:
@@ -516,7 +528,8 @@ class PackedReport(Report):
         return {**Report.as_dict(self), "packing": packing}
 
     def __str__(self) -> str:
-        table = str(Report(None, self.documents, self.sources, self.stages, proxy=self.proxy)).partition("\n")[2]
+        inner = Report(None, self.documents, self.sources, self.stages, proxy=self.proxy, unit=self.unit)
+        table = str(inner).partition("\n")[2]
         if self.total is None or self.tokens is None:
             return f"an endless plan of rows of {self.width:,} tokens, from {len(self.sources)} sources\n{table}"
         padding = (self.slots or 0) - self.tokens
@@ -595,7 +608,7 @@ def _token_cells(source: SourceReport) -> tuple[str, str]:
 
 def _loss_cells(source: SourceReport) -> tuple[str, ...]:
     share = "" if source.loss_share is None else f"{source.loss_share:.4%}"
-    return "" if source.loss_tokens is None else f"{source.loss_tokens:,}", _percent(source.loss_asked), share
+    return "" if source.loss_tokens is None else f"{source.loss_tokens:,}", share
 
 
 def _percent(share: Fraction | None) -> str:
@@ -606,7 +619,13 @@ Mean = Callable[[Node], Fraction | None]
 
 
 def report(
-    root: Node, names: list[str], length: int | None, total: int | None, tokens: Mean, loss: Mean | None = None
+    root: Node,
+    names: list[str],
+    length: int | None,
+    total: int | None,
+    tokens: Mean,
+    loss: Mean | None = None,
+    units: Tokens | None = None,
 ) -> Report:
     """Return the report of a plan.
 
@@ -617,29 +636,39 @@ def report(
         total: report on the first `total` positions.
         tokens: returns the mean tokens per sample of a node, or None if unknown.
         loss: the same for the tokens that contribute to the loss; None if they are not shown.
+        units: means of what the weights count; None for samples.
     """
     drawn = draws(root, total) if total is not None else {}
     sources = []
-    means: list[Fraction | None] = []
-    for leaf, used, asked, realized in sorted(_leaves(root, None, None, total), key=lambda each: each[0].number):
+    leaves = sorted(_leaves(root, None, None, total), key=lambda each: each[0].number)
+    parts: list[Node] = [used for _, used, _, _ in leaves]
+    shares = (_in_units(parts, [leaf[column] for leaf in leaves], units) for column in (2, 3))
+    for (leaf, used, _, _), *weights in zip(leaves, *shares, strict=True):
         count, exact = drawn.get(leaf.number, (None, True))
         given = _expected(count, tokens(used))
-        sources.append(SourceReport(names[leaf.number], leaf.length, used.length, asked, realized, count, exact, given))
-        means.append(None if loss is None else loss(used))
+        sources.append(SourceReport(names[leaf.number], leaf.length, used.length, *weights, count, exact, given))
     whole = sum(part.tokens or 0 for part in sources)
     if whole and all(part.tokens is not None for part in sources):
         sources = [replace(part, token_share=(part.tokens or 0) / whole) for part in sources]
     if loss is not None:
-        sources = _with_loss(sources, [_expected(part.drawn, mean) for part, mean in zip(sources, means, strict=True)])
-        wanted = [
-            None if mean is None or each.asked is None else each.asked * mean
-            for each, mean in zip(sources, means, strict=True)
-        ]
-        if None not in wanted and (all_of_it := sum(each or 0 for each in wanted)):
-            sources = [
-                replace(part, loss_asked=(each or 0) / all_of_it) for part, each in zip(sources, wanted, strict=True)
-            ]
-    return Report(length, total, tuple(sources), tuple(_stages(root, names)))
+        learned = [_expected(part.drawn, loss(used)) for part, used in zip(sources, parts, strict=True)]
+        sources = _with_loss(sources, learned)
+    unit = "samples" if units is None else units.unit
+    return Report(length, total, tuple(sources), tuple(_stages(root, names, units)), unit=unit)
+
+
+def _in_units(
+    nodes: Sequence[Node], of_samples: Sequence[Fraction | None], units: Tokens | None
+) -> Sequence[Fraction | None]:
+    """Return shares of what weights count, from shares of samples. Those of sources outside of blends stay None."""
+    known = [share for share in of_samples if share is not None]
+    return of_samples if units is None or len(known) < len(nodes) else units.shares(nodes, known)
+
+
+def used_of(root: Node) -> list[Leaf | Subset | Subsample]:
+    """Return what a plan draws from of each source: its leaf, or the subset of it."""
+    leaves = sorted(_leaves(root, None, None, None), key=lambda each: each[0].number)
+    return [used for _, used, _, _ in leaves]
 
 
 def _expected(count: int | None, mean: Fraction | None) -> int | None:
@@ -679,7 +708,7 @@ def _times(above: Fraction | None, own: Fraction | None) -> Fraction | None:
     return own if above is None or own is None else own * above
 
 
-def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
+def _stages(node: Node, names: Sequence[str], units: Tokens | None) -> Iterator[StageReport]:
     """Yield the stages of every staged blend in the tree, from the root down."""
     if isinstance(node, StagedBlend):
         titles = tuple(_title(child, names) for child in node.children)
@@ -690,10 +719,16 @@ def _stages(node: Node, names: Sequence[str]) -> Iterator[StageReport]:
             kind = next((each.kind for each in plan.weights[number] if isinstance(each, Change)), "")
             caps = node.caps[number] if node.caps else None
             most = {} if caps is None else {titles[child]: most for child, most in caps.most.items()}
-            stage = number + 1, plan.starts[number], size, titles, part.asked, given
+            if units is not None:
+                of_it = partial(units.shares, node.children)
+                asked, given = of_it(part.asked), of_it(given)
+                ends = list(zip(*map(of_it, zip(*ends, strict=True)), strict=True))
+            else:
+                asked = part.asked
+            stage = number + 1, plan.starts[number], size, titles, asked, given
             yield StageReport(*stage, tuple(ends), kind, most)
     for child in node.children:
-        yield from _stages(child, names)
+        yield from _stages(child, names, units)
 
 
 def _title(node: Node, names: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 1 << 20
-_BITS = 256
+_BITS, _EXACT = 256, 4096
 _FINEST = 1_000_000
 """Largest denominator of a rate in frames a second."""
 
@@ -43,11 +43,12 @@ class Tokens:
     ``hours`` or ``episodes``.
 
     Attributes:
+        unit: what they count.
         used: whether a mean was asked for.
     """
 
     def __init__(self, sources: Sequence[Dataset], unit: str = "tokens") -> None:
-        self._sources, self._unit, self.used = sources, unit, False
+        self._sources, self.unit, self.used = sources, unit, False
         self._totals: dict[tuple[int, int, int], Fraction] = {}
         self._means: dict[Node, Fraction] = {}
 
@@ -62,7 +63,7 @@ class Tokens:
         if mean is None:
             mean = self._means[node] = self._mean(node)
         if not mean:
-            none = "no tokens in the loss: their masks exclude all" if self._unit == LOSS_TOKENS else "no tokens"
+            none = "no tokens in the loss: their masks exclude all" if self.unit == LOSS_TOKENS else "no tokens"
             raise ConfigError(
                 f"the samples of {self._sources[node.leaves[0]].url} have {none}",
                 kind="no-tokens",
@@ -84,8 +85,20 @@ class Tokens:
 
     def mean_where_known(self, node: Node) -> Fraction | None:
         """Return `mean`, or None if the lengths of a source are unknown."""
-        known = all(self._sources[leaf].total(self._unit, 0, 0) is not None for leaf in node.leaves)
+        known = all(self._sources[leaf].total(self.unit, 0, 0) is not None for leaf in node.leaves)
         return self._mean(node) if known else None
+
+    def shares(self, nodes: Sequence[Node], of_samples: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """Return shares of the units in a mix of nodes, from shares of its samples that add up to 1.
+
+        The inverse of `per_sample`: exact, or to 2^-256 where the exact fractions are longer. Without a unit in any of
+        them, the shares of samples.
+        """
+        exact = [share * self._mean(node) if share else share for node, share in zip(nodes, of_samples, strict=True)]
+        whole = _denominator(exact, _BITS) or 1 << _BITS
+        counts = [each.numerator * whole // each.denominator for each in exact]
+        total = sum(counts)
+        return tuple(Fraction(count, total) for count in counts) if total else tuple(of_samples)
 
     def _mean(self, node: Node) -> Fraction:
         if isinstance(node, Leaf | Subset):
@@ -113,21 +126,21 @@ class Tokens:
 
     def _total(self, source: int, start: int, stop: int) -> Fraction:
         """Return the units in samples of a source."""
-        if self._unit == "samples":
+        if self.unit == "samples":
             return Fraction(stop - start)
         dataset = self._sources[source]
-        if self._unit in ("tokens", LOSS_TOKENS):
-            total = dataset.total(self._unit, start, stop)
+        if self.unit in ("tokens", LOSS_TOKENS):
+            total = dataset.total(self.unit, start, stop)
             if total is None:
                 raise self._unknown(dataset)
             return Fraction(total)
         if not isinstance(dataset, Episodic):
             raise ConfigError(
-                f"{dataset.url} has no robot episodes, so its {self._unit} are unknown",
+                f"{dataset.url} has no robot episodes, so its {self.unit} are unknown",
                 kind="no-costs",
                 fix="Use 'unit: samples', or sources of robot episodes alone.",
             )
-        if self._unit == "hours":
+        if self.unit == "hours":
             if dataset.fps is None:  # as recordings say it; steps of `EpisodeSamples` raise the same
                 from feedmill.formats.episodes import no_rate
 
@@ -142,7 +155,7 @@ class Tokens:
 
     def _unknown(self, dataset: Dataset) -> ConfigError:
         """Return the error for a source whose tokens are not known."""
-        if self._unit == LOSS_TOKENS:
+        if self.unit == LOSS_TOKENS:
             return ConfigError(
                 f"the number of tokens that contribute to the loss is unknown for {dataset.url}",
                 kind="no-costs",
@@ -158,13 +171,16 @@ class Tokens:
 def per_sample(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:
     """Return weights per sample for weights per token.
 
-    `mean` returns a source's tokens per sample; it is called only for sources with a positive weight.
+    `mean` returns a source's tokens per sample; it is called only for sources with a positive weight. The weights are
+    exact up to denominators of 4,096 bits. Those of a thousand means would be more digits than Python writes, and a
+    state would have megabytes of them: they are in units of 2^-50, as in `per_sample_of_many`.
 
     >>> per_sample([0.5, 0.5], lambda source: Fraction(100 if source else 300))
     (Fraction(1, 4), Fraction(3, 4))
     """
     shares = normalize(weights)
-    return normalize([share / mean(i) if share else share for i, share in enumerate(shares)])
+    exact = [share / mean(i) if share else share for i, share in enumerate(shares)]
+    return _in_lines(exact) if _denominator(exact, _EXACT) is None else normalize(exact)
 
 
 def per_sample_of_many(weights: Sequence[Any], mean: Callable[[int], Fraction]) -> tuple[Fraction, ...]:
@@ -181,9 +197,24 @@ def per_sample_of_many(weights: Sequence[Any], mean: Callable[[int], Fraction]) 
         shared = gcd(*counts)
         if sum(counts) // shared <= LINES_LIMIT:
             return Shares(Fraction(count, sum(counts)) for count in counts)
-    fine = [max((each.numerator << _BITS) // each.denominator, 1) if each else 0 for each in exact]
+    return _in_lines(exact)
+
+
+def _in_lines(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Return weights as shares in units of 2^-50."""
+    fine = [max((each.numerator << _BITS) // each.denominator, 1) if each else 0 for each in weights]
     whole = sum(fine)
     return Shares(Fraction(n, LINES_LIMIT) for n in apportion([Fraction(each, whole) for each in fine], LINES_LIMIT))
+
+
+def _denominator(fractions: Sequence[Fraction], bits: int) -> int | None:
+    """Return the common denominator of fractions; None if it has more bits."""
+    whole = 1
+    for each in fractions:
+        whole = lcm(whole, each.denominator)
+        if whole.bit_length() > bits:
+            return None
+    return whole
 
 
 def _short_ratio(one: Fraction, other: Fraction) -> bool:

@@ -9,8 +9,11 @@ The plan says what each line is the mean of. If each is of one source, the means
 estimated: the loss of a line is the mean over sources by their shares of the batch, plus what all sources have in
 common at that point of the run, which is that of the lines near it (a step, or eight lines). These are weighted least
 squares with fixed effects; the means are over the tokens or samples that the log covers, and their standard errors are
-White's, which do not assume equal noise (Econometrica 48, 1980). Shares of tokens count those in packed rows, whether
-the loss counts them or not; without packing, each sample counts once.
+White's, which do not assume equal noise (Econometrica 48, 1980). Of packed rows, the tokens count; with
+``unit: loss_tokens`` those that the loss counts, of a part of a document in proportion to its length. Without packing,
+each sample counts once.
+
+Of several lines for one batch or position, the last one counts: a resumed run logs again what came after its state.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError
+from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.loading.labels import values_of
 from feedmill.planning import ledger
@@ -122,7 +126,7 @@ def losses_of(
         "lines": len(losses),
         "left_out": left_out,
         "by": by,
-        "unit": "tokens" if hasattr(plan, "documents") else "samples",
+        "unit": _unit(plan),
         "exact": exact,
         "sources": rows,
         "together": together,
@@ -131,7 +135,7 @@ def losses_of(
 
 
 def _read(where: str) -> Log:
-    """Return the lines of a log; of several lines for the same batch, the last one."""
+    """Return the lines of a log; of several lines for the same batch or position, the last one."""
     folder, name = split_url(where)
     store = open_store(folder)
     size = store.stat(name).size
@@ -171,14 +175,12 @@ def _read(where: str) -> Log:
             raise DataError(
                 f"line {number:,} has the loss {row.get('loss')!r}: expected a number", file=where, kind="bad-line"
             )
-        if keys != ("position",) and found.pop(key, None) is not None:
-            reason = "earlier lines for the same batch"
+        if found.pop(key, None) is not None:
+            reason = f"earlier lines for the same {'position' if keys == ('position',) else 'batch'}"
             left_out[reason] = left_out.get(reason, 0) + 1
         if not math.isfinite(loss):
             left_out["losses that are not finite"] = left_out.get("losses that are not finite", 0) + 1
             continue
-        if keys == ("position",):
-            key = (*key, len(found))  # a sample may be logged several times
         found[key] = loss
     if not found or keys is None:
         raise DataError("the log has no line with a finite loss", file=where, kind="bad-log")
@@ -306,9 +308,16 @@ def _add(
             packed: PackedPlan = plan  # type: ignore[assignment]
             found = packed.locate_spans(some)
             line = np.repeat(line, np.diff(found.spans.row_offsets))
-            np.add.at(out, (line, column[found.located.source]), found.spans.length)
+            np.add.at(out, (line, column[found.located.source]), packed.amounts(found))
         else:
             np.add.at(out, (line, column[plan.locate(some).source]), 1)
+
+
+def _unit(plan: Plan) -> str:
+    """Return what `_amounts` counts."""
+    if not hasattr(plan, "documents"):
+        return "samples"
+    return LOSS_TOKENS if plan.units is not None and plan.units.unit == LOSS_TOKENS else "tokens"
 
 
 def _blocks(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

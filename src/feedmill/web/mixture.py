@@ -125,6 +125,7 @@ def of_plan(
     return {
         "fingerprint": plan.fingerprint,
         "budget": budget,
+        "unit": facts["unit"],
         "endless": plan.length is None,
         "length": plan.length,
         "tokens": facts["tokens"],
@@ -251,12 +252,10 @@ def _push_apart(lines: list[dict[str, Any]]) -> None:
 
 
 def _asked(plan: Plan, budget: int, top: float, borders: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the asked share of each source as horizontal lines, of each stage if there are some; in samples only."""
+    """Return the asked share of each source as horizontal lines, of each stage if there are some."""
     try:
         report = plan.report(budget)
     except FeedmillError:
-        return []
-    if any(source.tokens is not None for source in report.sources):
         return []
     colors = slots(plan.names)
     if report.stages:

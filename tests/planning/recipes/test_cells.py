@@ -157,8 +157,9 @@ def test_natural_shares_are_those_of_documents_in_every_unit(tmp_path: Path) -> 
         plan = of_cells({"unit": unit, "samples": int(sizes.sum())}, tmp_path, base)
         assert plan.drawn(int(sizes.sum())) == sizes.tolist()
         proxy = of_cells({"unit": unit, "samples": int(sizes.sum()), "proxy": {"samples": 285}}, tmp_path, base)
+        amounts = sizes if unit == "samples" else np.bincount(codes[codes < 5], base.lengths[codes < 5]).astype(int)
         assert [source.asked for source in proxy.report().sources] == [
-            Fraction(int(n), int(sizes.sum())) for n in sizes
+            Fraction(int(n), int(amounts.sum())) for n in amounts
         ]
 
 

@@ -90,7 +90,7 @@ class PackedPlan(Plan):
         if isinstance(documents, PackedPlan):
             raise ConfigError("rows cannot be packed again", kind="bad-recipe", fix="Pack the documents themselves.")
         super().__init__(documents.node, documents.sources, documents.names, documents.seed)
-        self.documents, self.loss, self.proxy = documents, documents.loss, documents.proxy
+        self.documents, self.loss, self.proxy, self.units = documents, documents.loss, documents.proxy, documents.units
         self.packing = packing
         self._cache, self._where, self._skip = cache, where, skip
         self._landmark: dict[str, Any] = {}
@@ -247,6 +247,22 @@ class PackedPlan(Plan):
         """Return `spans` with the source, sample number and epoch of each span's document. Raises as `spans` does."""
         spans = self.spans(rows)
         return LocatedSpans(spans, self.documents.node.locate(spans.position))
+
+    def amounts(self, found: LocatedSpans) -> npt.NDArray[np.float64]:
+        """Return how much of what weights count each span has, float64[n]: its tokens; loss tokens if they count these.
+
+        A part of a document has as large a share of its loss tokens as of its tokens.
+        """
+        amounts = found.spans.length.astype(np.float64)
+        if self.units is not None and self.units.unit == LOSS_TOKENS:
+            placed = self._read_from(found).located
+            for number in np.unique(placed.source).tolist():
+                dataset, of_it = self.bases.datasets[number], np.flatnonzero(placed.source == number)
+                learned, tokens = dataset.costs(LOSS_TOKENS), dataset.lengths
+                assert learned is not None and tokens is not None  # the weights count them
+                index = placed.index[of_it]
+                amounts[of_it] *= learned[index] / np.maximum(tokens[index], 1)
+        return amounts
 
     def placements(self, positions: npt.ArrayLike) -> Placements:
         """Return the rows of documents, given by their positions in the plan of documents; the inverse of `spans`.
@@ -468,6 +484,7 @@ class PackedPlan(Plan):
                 None,
                 whole=self.whole,
                 proxy=inner.proxy,
+                unit=inner.unit,
             )
         rows = self._after(total)
         inner = self.documents.report(self.map.reach(rows))
@@ -489,6 +506,7 @@ class PackedPlan(Plan):
             self.whole,
             self.map.used_up(rows),
             tuple(widths) if isinstance(self.map, Phases) else (),
+            unit=inner.unit,
         )
         if self.proxy is None:
             return found

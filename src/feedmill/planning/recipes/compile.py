@@ -135,6 +135,7 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
         error.file = error.file or compiler.places.get(error.record or "", recipe.file)
         raise
     plan.loss, plan.proxy = loss if loss.used else None, proxy
+    plan.units = compiler.means.get(recipe.model.unit)
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
