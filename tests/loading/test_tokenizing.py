@@ -199,7 +199,7 @@ def test_a_new_machine_resumes_without_reading_what_came_before(
         next(batches)
     state = json.loads(json.dumps(loader.state_dict()))
     wanted = [next(batches)["input_ids"].tolist() for _ in range(3)]
-    whole = len(plan.map.segments._heads)
+    whole, accounts = len(plan.map.segments._heads), plan.report(loader.position)
 
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "other"))
     other = recipe(corpus, pack).plan()
@@ -207,6 +207,7 @@ def test_a_new_machine_resumes_without_reading_what_came_before(
     loader.load_state_dict(state)
     batches = iter(loader)
     assert [next(batches)["input_ids"].tolist() for _ in range(3)] == wanted
+    assert str(other.report(loader.position)) == str(accounts)  # nor does the account of what all ranks have drawn
     assert state["packing"][1] == other.map.segments._base > 5 and len(other.map.segments._heads) < whole - 3
     assert pickle.loads(pickle.dumps(other)).map.segments._base == other.map.segments._base
     assert rows_of(other, 5) == rows_of(plan, 5)  # earlier rows are planned when they are asked for

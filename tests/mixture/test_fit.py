@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,11 @@ def test_the_best_mixture_of_a_known_law_is_found(tmp_path: Path, stages: int) -
             assert source.drawn * 40 <= 4 * TOKENS[source.name] + 40 * stages
 
 
-def trial(seed: int, domains: int) -> bool:
-    """Whether the loss of a further run with the proposed mixture lies in its interval; 40 runs, 5 sources, noise."""
+def held(seed: int, domains: int) -> float:
+    """How often the loss of a further run with the proposed mixture lies in its interval; 40 runs, 5 sources, noise.
+
+    The noise of the further run is normal, so that this is known, and not drawn: a third of the trials tell as much.
+    """
     from feedmill.mixture.models import fitted, interval_of_best
     from feedmill.mixture.optimum import best, candidates, features
 
@@ -105,18 +109,18 @@ def trial(seed: int, domains: int) -> bool:
     proposed = best(found, limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 0)]))
     again = features(limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 1)]))
     _, low, high = interval_of_best(found, features(limits, mixtures), again, features(limits, proposed[None])[0], 0)
-    return bool(low <= law(proposed[0]).mean() + generator.normal(0, 0.02) <= high)
+    noise = NormalDist(law(proposed[0]).mean(), 0.02)
+    return noise.cdf(high) - noise.cdf(low)
 
 
 def test_the_interval_holds() -> None:
-    assert sum(trial(seed, 1) for seed in range(12)) >= 10
+    assert np.mean([held(seed, 1) for seed in range(6)]) >= 0.95
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domains", [1, 4])
-def test_the_interval_holds_as_often_as_it_says(domains: int) -> None:
-    """In 95 % of trials, as far as 100 of them can tell: one standard deviation is 2.2."""
-    assert sum(trial(1000 + seed, domains) for seed in range(100)) >= 92
+@pytest.mark.parametrize(("domains", "trials"), [(1, 300), (4, 100)])
+def test_the_interval_holds_as_often_as_it_says(domains: int, trials: int) -> None:
+    assert np.mean([held(1000 + seed, domains) for seed in range(trials)]) >= 0.95
 
 
 def test_the_same_inputs_give_the_same_files_and_runs_are_matched_by_name(tmp_path: Path) -> None:

@@ -89,8 +89,18 @@ def test_what_a_loader_writes(root: Path, tmp_path: Path) -> None:
         pass
     (series,) = read_telemetry(str(tmp_path / "own-{rank}.jsonl"))
     assert series.last["batches"] == 5 and len(series.times) == 5
+    wanted = loader.metrics.sources()
     with serving(tmp_path / "own-{rank}.jsonl") as site:
         assert lanes(site, "?over=all")[0]["batches"] == 5
+        data = site.get("/own-rank.jsonl/loader.json").json["accounts"]
+        assert data["budget"] == 80 and data["unit"] == "samples"
+        for row, own in zip(data["sources"], wanted, strict=True):
+            assert {name: row[name] for name in own} == own and row["slot"]
+        words = site.get("/own-rank.jsonl/loader").words
+        assert all(own["name"] in words and f"{own['drawn']:,}" in words for own in wanted) and "realized" in words
+    for bad in ([{"name": 3}], [{"name": "a", "used": "x"}], {"name": "a"}, [[]]):
+        (tmp_path / "bad-0.jsonl").write_text(json.dumps({**series.last, "sources": bad}) + "\n")
+        assert read_telemetry(str(tmp_path / "bad-0.jsonl"))[0].accounts is None
 
 
 def test_what_is_no_telemetry(root: Path, tmp_path: Path) -> None:

@@ -128,13 +128,17 @@ class Cell:
         return cls(tuple(given["values"]), given["documents"], tokens, loss_tokens, given["digest"])
 
     def label(self, columns: Sequence[str]) -> str:
-        """Return the cell in words: ``topic=code,source=wiki``; ``/`` and line ends, which names lack, as ``_``."""
-        text = ",".join(f"{name}={_value(value)}" for name, value in zip(columns, self.values, strict=True))
-        return in_names(text)
+        """Return the cell in words, see `label_of`."""
+        return label_of(columns, [_value(value) for value in self.values])
 
 
-def in_names(text: str) -> str:
-    """Return a text as the label of a cell has it: without what names lack."""
+def label_of(columns: Sequence[str], values: Sequence[str]) -> str:
+    """Return ``topic=code,source=wiki``, without what names lack.
+
+    ``/`` and line ends are ``_``. Spaces and tabs around values are left out: nobody sees them in a file of weights.
+    """
+    pairs = zip(columns, values, strict=True)
+    text = ",".join("{}={}".format(name, value.strip(" \t")) for name, value in pairs)
     return text.replace("/", "_").replace("\n", "_")
 
 

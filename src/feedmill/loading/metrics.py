@@ -245,6 +245,12 @@ class Metrics:
             {name: value for name, value in source.as_dict().items() if value is not None} for source in found.sources
         ]
 
+    @property
+    def _unit(self) -> str:
+        """What the weights of the plan count."""
+        units = getattr(self._plan, "units", None)
+        return "samples" if units is None else str(units.unit)
+
     def prometheus(self, sources: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the figures in the text format of Prometheus, one series each, labeled with the rank.
 
@@ -289,7 +295,7 @@ class Metrics:
         sources = self._sources_now() if where.jsonl is not None or where.prometheus is not None else []
         if where.jsonl is not None:
             with open(self._path(where.jsonl), "ab", buffering=0) as file:
-                more = {"sources": sources} if sources else {}
+                more = {"sources": sources, "unit": self._unit} if sources else {}
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot(), **more}) + b"\n")
         if where.prometheus is not None:
             from feedmill.jobs.events import replace_text

@@ -263,7 +263,7 @@ def interval_of_best(
         chosen = int(np.argmin(predicted))
         errors[number] = truth[chosen] - predicted[chosen] + residuals[generator.integers(runs)] @ weights
     # As the ranks of conformal intervals, at half the tails: some dozens of residuals have shorter ones than their
-    # distribution. At the tails themselves 93 of 100 intervals held, so 94. With 200 errors, the 2nd from each end.
+    # distribution. At the tails themselves 93 of 100 intervals held. With 200 errors, the 2nd from each end.
     tail = (1 - LEVEL) / 4
     ranks = np.sort(errors)
     low = ranks[max(int(np.floor(tail * (refits + 1))) - 1, 0)]

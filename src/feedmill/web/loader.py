@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
+from feedmill.planning.report import SourceReport
 from feedmill.web.charts import path, stacked, ticks
 from feedmill.web.library import OpenItem
 from feedmill.web.logs import COUNTERS, STAGES, Floats, Series, read_telemetry
 from feedmill.web.parts import next_step
 from feedmill.web.state import State
+from feedmill.web.step import slots
 
 MOST_LANES = 64
 OVER = {"last": "last report", "10": "10 minutes", "60": "1 hour", "all": "all"}
 REFRESH, _STALE, _LEAST_STALE = 5000, 3.0, 15.0  # milliseconds; intervals, and seconds, without a report
 _BINS, _WIDTH, _HEIGHT = 240, 1000.0, 160.0
+_NO_FIGURES = SourceReport("", 0, 0, None, None, None).as_dict()
 _AT = {name: number for number, name in enumerate(COUNTERS)}
 
 _HIGH = 0.05
@@ -72,6 +75,29 @@ def loader(thing: OpenItem, state: State) -> dict[str, Any]:
         "skipped": sum(rank.skipped for rank in series),
         "stages": STAGES,
         "chart": _chart([rank for rank in series if chosen in (None, rank.rank)]),
+        "accounts": _accounts(series, now),
+    }
+
+
+def _accounts(series: Sequence[Series], now: float) -> dict[str, Any] | None:
+    """Return the last accounts of sources and cells, those of all ranks, as the page of a mixture has them."""
+    known = [rank.accounts for rank in series if rank.accounts is not None]
+    if not known:
+        return None
+    last = max(known, key=lambda report: float(report["time"]))
+    sources = [{**_NO_FIGURES, **row} for row in last["sources"]]
+    colors = slots([row["name"] for row in sources])
+    return {
+        "budget": int(last.get("position") or 0),
+        "age": round(max(0.0, now - float(last["time"])), 1),
+        "unit": str(last.get("unit") or "samples"),
+        "tokens": any(row["tokens"] is not None for row in sources),
+        "sources": [{**row, "drawn_tokens": row["tokens"], "slot": colors.get(row["name"], 0)} for row in sources],
+        "max_repeats": [],
+        "stages": [],
+        "packing": None,
+        "proxy": any(row["target_repeats"] is not None for row in sources),
+        "spread_steps": None,
     }
 
 

@@ -292,6 +292,7 @@ class Series:
         starts: numbers of the reports with which a loader began: the counters are lower there than before.
         cut: bytes of the beginning of the file that were not read.
         skipped: lines that are no report, such as the last one while it is being written.
+        accounts: the last report with the accounts of sources; None if there is none.
     """
 
     rank: int
@@ -301,6 +302,7 @@ class Series:
     starts: list[int]
     cut: int
     skipped: int
+    accounts: dict[str, Any] | None = None
 
 
 def is_telemetry(path: str) -> bool:
@@ -336,6 +338,7 @@ def read_telemetry(path: str) -> list[Series]:
         raise DataError(f"there are {len(files):,} files; at most {MOST_RANKS:,} are read", file=path, kind="too-large")
     share = max(_LEAST, _BUDGET // len(files))
     reports: dict[int, list[dict[str, Any]]] = {}
+    accounts: dict[int, dict[str, Any]] = {}
     cuts: dict[int, int] = {}
     skipped: dict[int, int] = {}
     for name, size in files:
@@ -345,22 +348,43 @@ def read_telemetry(path: str) -> list[Series]:
             if report is None:
                 wrong += 1
                 continue
-            reports.setdefault(report["rank"], []).append(report)
+            rank = report["rank"]
+            reports.setdefault(rank, []).append(report)
+            sources = report.pop("sources", None)  # those of one report are kept: there may be thousands of cells
+            if _are_accounts(sources) and report["time"] >= accounts.get(rank, report)["time"]:
+                accounts[rank] = {**report, "sources": sources}
             ranks.add(report["rank"])
         for rank in ranks:
             cuts[rank] = cuts.get(rank, 0) + max(0, size - share)
             skipped[rank] = skipped.get(rank, 0) + wrong
     if not reports:
         raise DataError("there is no report of a loader in it", file=path, kind="bad-log")
-    return [_series(rank, reports[rank], cuts[rank], skipped[rank]) for rank in sorted(reports)]
+    return [_series(rank, reports[rank], cuts[rank], skipped[rank], accounts.get(rank)) for rank in sorted(reports)]
 
 
-def _series(rank: int, reports: list[dict[str, Any]], cut: int, skipped: int) -> Series:
+def _are_accounts(sources: Any) -> bool:
+    """Return whether these are accounts of sources: names, and figures."""
+    return (
+        isinstance(sources, list)
+        and bool(sources)
+        and all(
+            isinstance(row, dict)
+            and isinstance(row.get("name"), str)
+            and _is_number(row.get("used"))
+            and all(isinstance(value, bool) or _is_number(value) for key, value in row.items() if key != "name")
+            for row in sources
+        )
+    )
+
+
+def _series(
+    rank: int, reports: list[dict[str, Any]], cut: int, skipped: int, accounts: dict[str, Any] | None
+) -> Series:
     reports.sort(key=lambda report: float(report["time"]))
     times = np.array([report["time"] for report in reports], np.float64)
     counters = np.array([[_float_or_zero(report.get(name)) for name in COUNTERS] for report in reports], np.float64)
     fell = np.flatnonzero((np.diff(counters[:, 0]) < 0) | (np.diff(counters[:, 3]) < 0)) + 1
-    return Series(rank, times, counters, reports[-1], fell.tolist(), cut, skipped)
+    return Series(rank, times, counters, reports[-1], fell.tolist(), cut, skipped, accounts)
 
 
 def _files(path: str) -> Iterator[tuple[str, int]]:

@@ -228,7 +228,7 @@ def test_weights_from_files(tmp_path: Path) -> None:
     blend = {"cells": {"of": "tok", "by": list(BY)}, "weights": "w.csv"}
     plan = of_cells({"blend": blend, "samples": 600}, tmp_path, base)
     assert plan.drawn(600) == [100, 200, 300]
-    awkward = ["a\nb", "\u2028", "x\x0by", 'q"', "c/d", ""]
+    awkward = ["a\nb", "\u2028", "x\x0by", ' q"\t', "c/d", ""]
     put_in_cells(tmp_path, base, np.arange(500) % 6, [[0, value] for value in awkward])
     with (tmp_path / "awkward.csv").open("w", newline="") as file:
         rows = csv.writer(file)

@@ -143,8 +143,16 @@ def test_random_blends_keep_groups_whole_and_shares_within_one_run(data: st.Data
 def test_ends_subsets_and_epochs_are_rounded_to_whole_groups_and_named(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "feedmill"):
         plan = planned("{epochs: 1.3, source: {path: a, subset: [5, 70%], groups: 8}}")
-    assert "a: the subset [5, 67) is [0, 64), which is whole groups" in caplog.text
-    assert "83 samples are 80, which are whole groups (groups of 8, shuffle block 256 x 16)" in caplog.text
+    assert (
+        "a: the subset [5, 67) is [0, 64), which is whole groups: 5 samples before it are added, whose group it begins"
+        " in, 3 samples at its end are left out, whose group goes on"
+    ) in caplog.text
+    assert (
+        "a: 83 samples are 80, which are whole groups (groups of 8, shuffle block 256 x 16): 3 of the last group are"
+        " left out"
+    ) in caplog.text
+    with pytest.raises(fm.ConfigError, match=r"the subset \[81, 87\) ends within the group that begins at 80"):
+        planned("{epochs: 1, source: {path: a, subset: [81, 87], groups: 8}}")
     assert "a: 96 samples, subset [0, 64), groups of 8, shuffle block 256 x 16, first 80" in str(plan)
     assert "12 groups by" not in str(plan) and "60 groups by group" in str(
         planned("{source: {path: c, groups: group}}")

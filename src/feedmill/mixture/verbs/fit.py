@@ -363,6 +363,10 @@ def _notes(report: FitReport, explained: float, skipped: dict[str, str]) -> list
     ]
     if outside:
         notes.append(f"the proposal goes beyond what the swarm tried: {', '.join(outside[:5])}")
+    if report.chosen == "trees":
+        notes.append(
+            "trees predict nothing better than what was tried: the loss of the proposal may be below their interval"
+        )
     if report.target is None:
         first = min(report.sources, key=lambda one: one["at_hand"] / one["share"] if one["share"] else np.inf)
         notes.append(

@@ -172,9 +172,13 @@ class BestFit:
         """Return from where planning can begin for a row: a segment, and the rows before it."""
         return self.segments.landmark(row)
 
-    def begin_at(self, landmark: Sequence[int]) -> None:
-        """Begin planning at a landmark."""
-        self.segments.begin_at(*landmark)
+    def begin_at(self, landmark: Sequence[int], before: tuple[int, int] | None = None) -> None:
+        """Begin planning at a landmark, before which rows have placed and dropped tokens, None if unknown."""
+        self.segments.begin_at(landmark[0], landmark[1], before)
+
+    def tokens_before(self, landmark: Sequence[int]) -> tuple[int, int] | None:
+        """Return the tokens of rows before a landmark, and the dropped ones of their documents; None if unknown."""
+        return self.segments.tokens_before(landmark[0], plan=False)
 
     def held(self, rows: int) -> list[tuple[int, int, Fraction]]:
         """Return which documents the first rows hold: ranges, and how much of each.
@@ -224,8 +228,7 @@ class BestFit:
         if rows == 0:
             return 0, 0
         last = int(self.segments.of_units(np.array([rows - 1]))[0])
-        heads = [self.segments.head(number) for number in range(last)]
-        tokens, left_out = sum(head.tokens for head in heads), sum(head.left_out for head in heads)
+        tokens, left_out = self.segments.tokens_before(last) or (0, 0)
         segment = self.segments.get(last)
         document, _, size = segment.narrow.reshape(3, -1)
         tokens += int(size[: int(segment.wide[rows - segment.first])].sum(dtype=np.int64))

@@ -174,13 +174,17 @@ class PackedPlan(Plan):
     def bookmark(self, position: int) -> dict[str, Any]:
         """See `Plan.bookmark`; with where planning can begin for this row, if it must read documents.
 
-        Without it, another machine would have to read all documents before the row.
+        Without it, another machine would have to read all documents before the row; and without the tokens of the
+        rows before, for the first account of sources.
         """
         counted = {"counted_by": self.counted_by} if self.of_samples else {}
         if not self.stream.counted_on_read or position == 0:
             return {**super().bookmark(position), **counted}
         row = position - 1 if self._skip is None else int(self._skip.inward(np.array([position - 1]))[0])
-        return {**super().bookmark(position), **counted, "packing": [self._landmark_key, *self.map.landmark(row)]}
+        landmark = self.map.landmark(row)
+        before = self.map.tokens_before(landmark) if isinstance(self.map, best_fit.BestFit) else None
+        packed = {} if before is None else {"packed": list(before)}
+        return {**super().bookmark(position), **counted, "packing": [self._landmark_key, *landmark], **packed}
 
     @property
     def counted_by(self) -> dict[str, str]:
@@ -191,8 +195,14 @@ class PackedPlan(Plan):
         """Begin planning where the state of a loader says, if it is of the same rows."""
         saved = state.get("packing")
         if isinstance(saved, list) and len(saved) >= 3 and saved[0] == self._landmark_key:
-            self._landmark = {"packing": saved}
-            if all(type(number) is int and number >= 0 for number in saved[1:]):
+            packed = state.get("packed")
+            self._landmark = {"packing": saved, "packed": packed}
+            if not all(type(number) is int and number >= 0 for number in saved[1:]):
+                return
+            if isinstance(self.map, best_fit.BestFit):
+                known = isinstance(packed, list) and len(packed) == 2 and all(type(each) is int for each in packed)
+                self.map.begin_at(saved[1:], (packed[0], packed[1]) if known and packed is not None else None)
+            else:
                 self.map.begin_at(saved[1:])
 
     @property

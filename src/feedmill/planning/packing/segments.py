@@ -111,6 +111,7 @@ class Segments:
         self._lock = threading.RLock()
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._base = 0  # number of the first segment in `_heads`
+        self._before: tuple[int, int] | None = (0, 0)  # placed and dropped tokens of the segments before that
         self._heads: list[_Head] = []
         self._starts = [0]
         self._table = np.zeros(1, np.int64)
@@ -125,14 +126,35 @@ class Segments:
             found = np.searchsorted(self._table, units, side="right") - 1
             return np.minimum(found, len(self._table) - 2) + self._base
 
-    def begin_at(self, number: int, first: int) -> None:
+    def begin_at(self, number: int, first: int, before: tuple[int, int] | None = None) -> None:
         """Plan from segment `number` on, which has `first` units before it, unless something is planned already.
 
-        Earlier segments are planned if a unit of them is needed.
+        Earlier segments are planned if a unit of them is needed, or their tokens, if `before` does not say them.
         """
         with self._lock:
             if number > 0 and not self._heads and (self.end is None or number < self.end):
                 self._base, self._starts, self._table = number, [first], np.array([first], np.int64)
+                self._before = before
+
+    def tokens_before(self, number: int, *, plan: bool = True) -> tuple[int, int] | None:
+        """Return the placed and the dropped tokens of all segments before one.
+
+        Args:
+            number: the segment.
+            plan: plan segments if they are not known; else return None.
+        """
+        with self._lock:
+            if number < self._base or self._before is None:
+                if not plan:
+                    return None
+                self._rewind()
+            while plan and self._base + len(self._heads) < number:
+                self._advance()
+            heads = self._heads[: number - self._base]
+            if self._before is None or self._base + len(heads) < number:
+                return None
+            tokens, left_out = self._before
+            return tokens + sum(head.tokens for head in heads), left_out + sum(head.left_out for head in heads)
 
     def landmark(self, unit: int) -> list[int]:
         """Return the arguments of `begin_at` for a unit: its segment, and the units before this."""
@@ -141,6 +163,7 @@ class Segments:
 
     def _rewind(self) -> None:
         self._base, self._heads, self._starts, self._table = 0, [], [0], np.zeros(1, np.int64)
+        self._before = (0, 0)
 
     def until(self, unit: int) -> None:
         """Plan until `unit` is in a segment, or to the end.

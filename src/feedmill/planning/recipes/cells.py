@@ -15,7 +15,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, EmptyResult, suggestion
-from feedmill.formats.cells import CellTable, Rule, cells_of, in_names
+from feedmill.formats.cells import CellTable, Rule, cells_of, label_of
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_weight
@@ -179,7 +179,8 @@ def by_label(
     found: dict[str, Any] = {}
     known, unknown, bare = set(labels), [], []
     for key, weight in given.items():
-        label = key.removeprefix(f"{name}[").removesuffix("]") if key.startswith(f"{name}[") else key
+        label = key.strip(" \t")
+        label = label.removeprefix(f"{name}[").removesuffix("]") if label.startswith(f"{name}[") else label
         if label in found:
             what = f"two weights are of the cell {label!r}"
             raise ConfigError(what, file=where, kind="bad-recipe", fix="Remove one.")
@@ -296,7 +297,7 @@ def weights_of(given: Mapping[str, Any] | str, base: str, columns: Sequence[str]
                 f"the row has {len(row)} values, expected {len(head)}: names with commas need quotation marks",
             )
         values = dict(zip(head, (cell.strip(" \t") for cell in row), strict=True))
-        label = values[keys[0]] if keys else in_names(",".join(f"{column}={values[column]}" for column in columns))
+        label = values[keys[0]] if keys else label_of(columns, [values[column] for column in columns])
         if label in found:
             raise _bad(url, line, f"{label!r} has a second weight")
         try:

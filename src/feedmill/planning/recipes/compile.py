@@ -64,6 +64,7 @@ from feedmill.planning.recipes.member import (
     grouped_range,
     join_folder,
     join_parts,
+    moved_range,
     names_of,
     no_whole_group,
     ordered,
@@ -399,7 +400,7 @@ class _Compiler:
             return node
         with recipe_line(recipe, ("epochs",) if model.epochs else ("source",)):
             length = None if model.samples is None else self.scaled(model.samples)
-            return whole_groups(Repeat(node, model.epochs, length=length, max_repeats=cap, name=name))
+            return whole_groups(Repeat(node, model.epochs, length=length, max_repeats=cap, name=name), name)
 
 
 def _run_length(model: RecipeModel) -> int:
@@ -635,7 +636,7 @@ class Walk:
         """Return the member repeated `times` times; None repeats it without end."""
         self.compiler.places[name] = self.file.where((*place, "max_repeats"))
         with recipe_line(self.file, (*place, "epochs") if member.epochs else place):
-            return whole_groups(Repeat(node, times, max_repeats=member.max_repeats, name=name))
+            return whole_groups(Repeat(node, times, max_repeats=member.max_repeats, name=name), name)
 
     def member(self, member: Member, place: Place, name: str, shuffle: ShuffleModel | None) -> Node:
         """Return one epoch of a member in its own order, or an endless node."""
@@ -722,8 +723,8 @@ class Walk:
         start, stop = bounds
         if member.groups is not None:
             start, stop = grouped_range(member.groups, dataset, start, stop)
-        if (start, stop) != bounds and start < stop:
-            logger.warning("%s: the subset [%d, %d) is [%d, %d), which is whole groups", name, *bounds, start, stop)
+        if (start, stop) != bounds:
+            logger.warning("%s: %s", name, moved_range(*bounds, start, stop))
         return Subset(leaf, start, stop)
 
     def source(self, member: Member, place: Place) -> Dataset:
@@ -966,7 +967,7 @@ def in_whole_groups(make: Callable[..., Node], streams: Sequence[Node], samples:
     if not length:
         raise no_whole_group(free, samples)
     if length < samples:
-        logger.warning("%s", rounded(samples, length, free))
+        logger.warning("%s", rounded("the blend", samples, length, free))
     return make(length=length)
 
 

@@ -141,20 +141,46 @@ def ordered(
 
 
 def grouped_range(groups: GroupsModel, dataset: Dataset, start: int, stop: int) -> tuple[int, int]:
-    """Return a subset of whole groups: both bounds are moved down to the first sample of their group."""
+    """Return a subset of whole groups: both bounds are moved down to the first sample of their group.
+
+    So subsets that follow one another still do, and have each group once. A subset to the end of a dataset keeps its
+    end; that the last group is complete is checked where groups are made.
+
+    Raises:
+        ConfigError: the subset is within one group.
+    """
     size = len(dataset)
     if not 0 <= start < stop <= size:
         return start, stop  # an error of the node
     if groups.size is not None:
-        bounds = np.array([0, start, stop]) // groups.size * groups.size
-        return int(bounds[1]), stop if stop == size else int(bounds[2])
-    assert groups.by is not None  # the schema requires one of the two
-    firsts = bounds_of_groups(values_of(Leaf(0, size), groups.by, [dataset], texts=True), groups.by)
-    first, end = firsts[np.searchsorted(firsts, [start, stop], side="right") - 1].tolist()
+        first, end = start // groups.size * groups.size, stop if stop == size else stop // groups.size * groups.size
+    else:
+        assert groups.by is not None  # the schema requires one of the two
+        firsts = bounds_of_groups(values_of(Leaf(0, size), groups.by, [dataset], texts=True), groups.by)
+        first, end = firsts[np.searchsorted(firsts, [start, stop], side="right") - 1].tolist()
+    if first == end:
+        raise ConfigError(
+            f"the subset [{start:,}, {stop:,}) ends within the group that begins at {first:,}, and has no whole one",
+            kind="bad-recipe",
+            fix="Use a larger subset.",
+        )
     return first, end
 
 
-def whole_groups(node: Repeat) -> Repeat:
+def moved_range(start: int, stop: int, first: int, end: int) -> str:
+    """Return what happened to a subset that is not whole groups."""
+    parts = [
+        f"{count:,} samples {how}"
+        for count, how in (
+            (start - first, "before it are added, whose group it begins in"),
+            (stop - end, "at its end are left out, whose group goes on"),
+        )
+        if count
+    ]
+    return f"the subset [{start:,}, {stop:,}) is [{first:,}, {end:,}), which is whole groups: {', '.join(parts)}"
+
+
+def whole_groups(node: Repeat, name: str) -> Repeat:
     """Return a repetition that ends with a whole group: with the last one that it has all of.
 
     Raises:
@@ -167,7 +193,7 @@ def whole_groups(node: Repeat) -> Repeat:
         return node
     if not length:
         raise no_whole_group(node, node.length)
-    logger.warning("%s", rounded(node.length, length, node))
+    logger.warning("%s", rounded(name or "the recipe", node.length, length, node))
     return Repeat(node.child, length=length, max_repeats=node.max_repeats, name=node.name)
 
 
@@ -180,9 +206,12 @@ def no_whole_group(node: Node, length: int) -> ConfigError:
     )
 
 
-def rounded(asked: int, length: int, node: Node) -> str:
+def rounded(name: str, asked: int, length: int, node: Node) -> str:
     """Return what happened to a length that is not whole groups."""
-    return f"{asked:,} samples are {length:,}, which are whole groups ({described(node)})"
+    return (
+        f"{name}: {asked:,} samples are {length:,}, which are whole groups ({described(node)}):"
+        f" {asked - length:,} of the last group are left out"
+    )
 
 
 def within(ranges: Sequence[tuple[int | str, int | str]], size: int) -> tuple[int, int]:
