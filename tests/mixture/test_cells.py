@@ -20,6 +20,7 @@ from feedmill.cli.app import app
 from feedmill.documents.lineage.chain import Lineages
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, NotFound
 from feedmill.formats.cells import CellTable, Rule, cells_of
+from feedmill.mixture import columnfiles
 from feedmill.mixture.verbs.cells import CellsReport, cells
 from helpers.lineage_data import TOKENIZER, build
 
@@ -458,7 +459,7 @@ def test_the_report_has_the_lines_of_a_recipe(chain: Path) -> None:
     assert fm.Recipe.parse(found[1]).plan().names == [f"merged[source=raw,good={n}]" for n in range(2)]
 
 
-def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path) -> None:
+def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of its cells and of `where`, and those of recipes in it; then it plans, and another source is not read."""
     inner = {"blend": [{"path": "tokens/web.pbin", "where": {"good": {"min": 0.8}}}, {"path": "tokens/web.ds"}]}
     by = ["source", {"column": "good", "quantiles": 3}]
@@ -467,7 +468,16 @@ def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path) -> None:
     (chain / "outer.yaml").write_text(json.dumps(outer))
     with pytest.raises(ConfigError, match=r"Run 'feedmill mixture cells .*outer\.yaml'"):
         fm.Recipe.load(chain / "outer.yaml").plan()
+    read: list[str] = []
+    lines = columnfiles.read_lines
+
+    def noted(store: Any, path: str, **options: Any) -> Any:
+        read.append(path)
+        return lines(store, path, **options)
+
+    monkeypatch.setattr(columnfiles, "read_lines", noted)
     report = cells(chain / "outer.yaml", **QUIET)
+    assert len(read) == len(set(read)) > 0  # attributes once, although they are those of both datasets
     assert [Path(sidecar.dataset).name for sidecar in report.sidecars] == ["numbered", "web.pbin"]
     assert [cell.name for cell in report.sidecars[0].cells] == [f"source=raw,good={n}" for n in range(3)]
     plan = fm.Recipe.load(chain / "outer.yaml").plan()

@@ -109,8 +109,8 @@ def held(seed: int, domains: int) -> float:
     proposed = best(found, limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 0)]))
     again = features(limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 1)]))
     _, low, high = interval_of_best(found, features(limits, mixtures), again, features(limits, proposed[None])[0], 0)
-    noise = NormalDist(law(proposed[0]).mean(), 0.02)
-    return noise.cdf(high) - noise.cdf(low)
+    further = NormalDist(law(proposed[0]).mean(), 0.02)
+    return further.cdf(high) - further.cdf(low)
 
 
 def test_the_interval_holds() -> None:

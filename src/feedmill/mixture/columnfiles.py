@@ -581,13 +581,11 @@ class Reading:
     """A unit of work: columns to read from one file of documents, or from a range of samples.
 
     Attributes:
-        columns: where they are kept.
-        wanted: the columns, each with the identity of what it is read from.
+        wanted: the columns, each with where it is kept, and the identity of what it is read from.
         source: the file; or a dataset, with the first sample and the one after the last.
     """
 
-    columns: ColumnStore
-    wanted: tuple[tuple[Wanted, tuple[Any, ...]], ...]
+    wanted: tuple[tuple[ColumnStore, Wanted, tuple[Any, ...]], ...]
     source: DocumentFile | tuple[Dataset, int, int]
 
     def __str__(self) -> str:
@@ -604,14 +602,14 @@ class Reading:
 
 def read_unit(unit: Reading) -> int:
     """Read the columns of a unit, unless another run has, and keep them. Return how many were read."""
-    todo = [(one, identity) for one, identity in unit.wanted if unit.columns.read(one, unit.of, identity) is None]
-    chosen = [one for one, _ in todo]
+    todo = [(kept, one, identity) for kept, one, identity in unit.wanted if kept.read(one, unit.of, identity) is None]
+    chosen = list(dict.fromkeys(one for _, one, _ in todo))
     if not chosen:
         return 0
     if isinstance(unit.source, DocumentFile):
         found = read_columns(unit.source, chosen)
     else:
         found = read_samples(*unit.source, chosen)
-    for one, identity in todo:
-        unit.columns.write(one, unit.of, identity, found[one])
+    for kept, one, identity in todo:
+        kept.write(one, unit.of, identity, found[one])
     return len(chosen)

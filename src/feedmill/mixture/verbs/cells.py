@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -172,6 +172,7 @@ def cells(options: Cells) -> CellsReport:
     jobs: list[SidecarJob] = []
 
     def plan(dry: DryRun) -> None:
+        dry.reads(size for _, size in _units(jobs, options.overwrite))
         for job in jobs:
             job.foresee(dry, options.overwrite)
 
@@ -249,16 +250,21 @@ def _storage(recipe: Parsed) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _units(jobs: Sequence[SidecarJob], overwrite: bool) -> list[tuple[Reading, int]]:
+    """Return the units of all sidecars. Datasets that were made from the same file of documents share its unit."""
+    found: dict[str, tuple[Reading, int]] = {}
+    for job in jobs:
+        for unit, size in job.units(overwrite):
+            known, most = found.get(unit.of, (unit, 0))
+            wanted = tuple(dict.fromkeys((*known.wanted, *unit.wanted)))
+            found[unit.of] = replace(known, wanted=wanted), max(most, size)
+    return list(found.values())
+
+
 def _read(jobs: Sequence[SidecarJob], options: Cells) -> None:
     """Read the columns of all sidecars: the files that were not read before, or have changed."""
-    units, sizes, held = [], [], set()
-    for job in jobs:
-        for unit, size in job.units(options.overwrite):
-            name = (unit.columns, unit.of, *unit.wanted)
-            if name not in held:
-                held.add(name)
-                units.append(unit)
-                sizes.append(size)
+    found = _units(jobs, options.overwrite)
+    units, sizes = [unit for unit, _ in found], [size for _, size in found]
     first = jobs[0]
     with Work(first.store.below(CELLS), first.path.rpartition("/")[2]) as work:
         key = key_of(*(f"{unit} {unit.wanted}" for unit in units))
@@ -325,7 +331,7 @@ class SidecarJob:
 
     def units(self, overwrite: bool) -> Iterator[tuple[Reading, int]]:
         """Yield the units that must be read, with the bytes that they read."""
-        wanted: dict[str, list[tuple[Wanted, tuple[Any, ...]]]] = {}
+        wanted: dict[str, list[tuple[ColumnStore, Wanted, tuple[Any, ...]]]] = {}
         sources: dict[str, DocumentFile | tuple[Dataset, int, int]] = {}
         sizes: Counter[str] = Counter()
         for series, column in zip(self.series.values(), self.report.columns, strict=True):
@@ -333,7 +339,7 @@ class SidecarJob:
             if series.wanted.place == INDEX:
                 continue
             for source in self._sources(series):
-                unit = Reading(self.kept, (), source)
+                unit = Reading((), source)
                 identity = self._identity(series.wanted, source)
                 if not overwrite and self.kept.read(series.wanted, unit.of, identity) is not None:
                     column.reused += 1
@@ -341,16 +347,15 @@ class SidecarJob:
                 if overwrite:
                     self.kept.forget(series.wanted, unit.of)
                 sources[unit.of] = source
-                wanted.setdefault(unit.of, []).append((series.wanted, identity))
+                wanted.setdefault(unit.of, []).append((self.kept, series.wanted, identity))
                 whole = isinstance(source, DocumentFile) and not series.wanted.set
                 sizes[unit.of] += source.size if whole and isinstance(source, DocumentFile) else _size(identity)
         for name, columns in wanted.items():
-            yield Reading(self.kept, tuple(columns), sources[name]), sizes[name]
+            yield Reading(tuple(columns), sources[name]), sizes[name]
 
     def foresee(self, dry: DryRun, overwrite: bool) -> None:
         """Add the job to a dry run."""
         units = list(self.units(overwrite))
-        dry.reads(size for _, size in units)
         reused = sum(column.reused for column in self.report.columns)
         if reused:
             dry.skipped["columns of files that were read before"] = (
@@ -363,8 +368,8 @@ class SidecarJob:
                 self.report.up_to_date = True
                 return
         for unit, _ in units:
-            for wanted, _identity in unit.wanted:
-                dry.writes(self.kept.store, self.kept.path(wanted, unit.of))
+            for kept, wanted, _ in unit.wanted:
+                dry.writes(kept.store, kept.path(wanted, unit.of))
         dry.writes(self.store, self.path)
 
     def _load(self) -> None:
@@ -372,7 +377,7 @@ class SidecarJob:
         for series in self.series.values():
             series.data = []
             for source in self._sources(series) if series.wanted.place != INDEX else ():
-                unit = Reading(self.kept, (), source)
+                unit = Reading((), source)
                 data = self.kept.read(series.wanted, unit.of, self._identity(series.wanted, source))
                 if data is None:
                     raise FeedmillError(
