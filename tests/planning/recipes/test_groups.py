@@ -145,7 +145,7 @@ def test_ends_subsets_and_epochs_are_rounded_to_whole_groups_and_named(caplog: p
         plan = planned("{epochs: 1.3, source: {path: a, subset: [5, 70%], groups: 8}}")
     assert (
         "a: the subset [5, 67) is [0, 64), which is whole groups: 5 samples before it are added, whose group it begins"
-        " in, 3 samples at its end are left out, whose group goes on"
+        " in, 3 samples at its end are left out, whose group continues"
     ) in caplog.text
     assert (
         "a: 83 samples are 80, which are whole groups (groups of 8, shuffle block 256 x 16): 3 of the last group are"

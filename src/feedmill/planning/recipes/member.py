@@ -173,7 +173,7 @@ def moved_range(start: int, stop: int, first: int, end: int) -> str:
         f"{count:,} samples {how}"
         for count, how in (
             (start - first, "before it are added, whose group it begins in"),
-            (stop - end, "at its end are left out, whose group goes on"),
+            (stop - end, "at its end are left out, whose group continues"),
         )
         if count
     ]
