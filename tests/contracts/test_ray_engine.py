@@ -324,8 +324,15 @@ def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: py
 def test_results_come_in_order_and_a_run_can_be_closed(engine: Any, tmp_path: Path) -> None:
     where = Where("trying", "key", LocalStore(tmp_path))
     assert list(run(working.square, range(300), chunk=7, where=where)) == [n * n for n in range(300)]
-    results = run(working.note_and_sleep, [str(tmp_path / "n")] * 3, where=where)
+    results = run(working.note_and_sleep, [str(tmp_path)] * 3, where=where)
     results.close()
+    mark = tmp_path / "stopped"
+    results = run(working.stop_once, [(str(mark), number) for number in range(9)], where=where)
+    assert next(results) == 0
+    while not mark.exists():
+        time.sleep(0.01)
+    results.close()  # although Ray does not end a stopped process that it has interrupted
+    assert not Path(f"/proc/{mark.read_text()}").exists()
 
 
 def test_no_cluster_is_one_line() -> None:
