@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, facts, human_size, printable, table
+from feedmill.cli.output import counted, emit, facts, human_size, printable, table
 from feedmill.jobs.options import Opt, call
 from feedmill.samples.options import Preview
 
@@ -115,7 +115,7 @@ def _rollouts(about: dict[str, Any] | None) -> str | None:
         return None
     first, last = about["versions"]
     of = "" if about["group_size"] is None else f" of {about['group_size']:,} answers"
-    return f"{about['groups']:,} groups{of} in {about['commits']:,} commits, versions {first:,} to {last:,}"
+    return f"{about['groups']:,} groups{of} in {counted(about['commits'], 'commit')}, versions {first:,} to {last:,}"
 
 
 def _episodes(data: dict[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, table
+from feedmill.cli.output import counted, emit, table
 from feedmill.cli.show import print_shown
 from feedmill.jobs.options import call
 from feedmill.tracing.options import Trace
@@ -59,8 +59,8 @@ def _print_groups(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) 
     columns = ["group", "commit", "number", "answers", "version", "reward"]
     if "step" in data:
         typer.echo(
-            f"step {data['step']:,} of run {data['run']!r}, policy {data['version']}: {len(data['groups']):,} groups of"
-            f" {data['horizon']:,} commits"
+            f"step {data['step']:,} of run {data['run']!r}, policy {data['version']}:"
+            f" {counted(len(data['groups']), 'group')} of {counted(data['horizon'], 'commit')}"
         )
     else:
         columns.append("steps")

@@ -97,19 +97,22 @@ def _by_priority(rollouts: Rollouts, settings: Settings, step: int, groups: Int6
             fix="Set 'by' of the recipe's priority to one of these.",
         )
     weights = values[groups]
-    missing = np.isnan(weights)
-    if np.any(weights < 0):
-        group = int(groups[np.argmax(weights < 0)])
+    if np.fmin.reduce(weights, initial=0.0) < 0:
+        group = int(groups[np.nanargmin(weights)])
         raise ConfigError(
             f"the {settings.of} of {settings.by!r} is {values[group]:g} for the group {rollouts.names([group])[0]!r}",
             file=rollouts.path,
             kind="bad-recipe",
             fix="A priority is not negative: use another column, or 'of: spread'.",
         )
-    zero = weights == 0
-    counts = {f"without a value of {settings.by!r}": int(missing.sum()), "of priority 0": int(zero.sum())}
-    groups, weights = groups[~(missing | zero)], weights[~(missing | zero)]
-    keys = -np.log(_uniform(settings.seed, step, groups)) / weights**settings.power
+    missing, zero = int(np.count_nonzero(np.isnan(weights))), int(np.count_nonzero(weights == 0))
+    counts = {f"without a value of {settings.by!r}": missing, "of priority 0": zero}
+    if missing or zero:
+        kept = weights > 0
+        groups, weights = groups[kept], weights[kept]
+    keys = _uniform(settings.seed, step, groups)
+    np.log(keys, out=keys)
+    keys /= -(weights if settings.power == 1 else weights**settings.power)
     few = np.arange(len(keys))
     if len(keys) > settings.groups:
         few = np.argpartition(keys, settings.groups - 1)[: settings.groups]
@@ -119,8 +122,16 @@ def _by_priority(rollouts: Rollouts, settings: Settings, step: int, groups: Int6
 def _uniform(seed: int, step: int, groups: Int64s) -> npt.NDArray[np.float64]:
     """Return a random number in (0, 1) for each group: SplitMix64 (Steele, Lea and Flood 2014) of its number."""
     base = np.uint64(xxhash.xxh3_64_intdigest(b"%d %d" % (seed, step)))
-    value: npt.NDArray[Any] = base + (groups.astype(np.uint64) + np.uint64(1)) * _SEED
-    value = (value ^ (value >> np.uint64(30))) * _F1
-    value = (value ^ (value >> np.uint64(27))) * _F2
+    value: npt.NDArray[Any] = groups.astype(np.uint64)
+    value += np.uint64(1)
+    value *= _SEED
+    value += base
+    for shift, factor in ((30, _F1), (27, _F2)):
+        value ^= value >> np.uint64(shift)
+        value *= factor
     value ^= value >> np.uint64(31)
-    return ((value >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)
+    value >>= np.uint64(11)
+    found = value.astype(np.float64)
+    found += 0.5
+    found /= 1 << 53
+    return found

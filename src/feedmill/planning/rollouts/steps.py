@@ -240,7 +240,8 @@ def steps_of(recipe: Recipe) -> tuple[Steps, Settings]:
             fix="Write 'rollouts: {path: rollouts/, groups: 16}', or use fm.Loader.",
         )
     priority = model.priority
-    own = {} if priority is None else {"by": priority.by, "of": priority.of, "power": priority.power}
-    settings = Settings(model.groups, recipe.model.seed or 0, model.max_age, model.reuse, **own)
+    settings = Settings(model.groups, recipe.model.seed or 0, model.max_age, model.reuse)
+    if priority is not None:
+        settings = settings._replace(by=priority.by, of=priority.of, power=float(priority.power))
     store = None if model.steps is None else open_store(join_url(recipe.base, model.steps))
     return Steps(Rollouts(join_url(recipe.base, model.path)), model.run, store), settings
