@@ -51,11 +51,13 @@ from feedmill.planning.recipes.fields import (
     PackModel,
     Parts,
     PoseModel,
+    PriorityModel,
     ProxyField,
     ProxyModel,
     Range,
     Ranges,
     RelativeModel,
+    RolloutsModel,
     ShuffleField,
     ShuffleModel,
     SkipModel,
@@ -330,6 +332,9 @@ class RecipeModel(Strict):
         default=None, description="sources blended so that an epoch holds each 'repetitions' times"
     )
     concat: _Concat | None = Field(None, description="sources one after another")
+    rollouts: RolloutsModel | None = Field(
+        None, description="groups of answers, in place of sources: see docs/order.md"
+    )
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(
         default="samples",
@@ -379,8 +384,10 @@ class RecipeModel(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
-        one_of(self, "source", "blend", "blend_epochized", "concat")
+        one_of(self, "source", "blend", "blend_epochized", "concat", "rollouts")
         _check_mix(self)
+        if self.rollouts is not None and (others := self.model_fields_set - {"rollouts", "seed"}):
+            raise ValueError(f"'rollouts' has only a 'seed' beside it: remove {min(others)!r}")
         if self.samples is not None and self.epochs is not None:
             raise ValueError("give 'samples' or 'epochs', not both")
         if self.blend is not None and self.epochs is not None and not _is_one(self):
@@ -539,6 +546,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "mask": MarkersModel,
     "fim": FimModel,
     "cache": CacheModel,
+    "rollouts": RolloutsModel,
+    "priority": PriorityModel,
     "episodes": EpisodesModel,
     "cells": CellsModel,
     "by": CellColumn,
