@@ -112,7 +112,8 @@ class RowCollator:
             start += row.seq_len
         packed = self._packed(encoded, places, start)
         if rows[0].groups is not None:
-            packed = replace(packed, **_ids(rows, places, start))
+            groups, members = _ids(rows, places, start)
+            packed = replace(packed, groups=groups, members=members)
         batch = laid_out(packed, self.layout, self.encoder.real.processor)
         with self._lock:
             for total in (self.misses, self._new):
@@ -246,20 +247,20 @@ class RowCollator:
         return PackedRow(ids, learned, positions, rope, places, by_token, together, self._pad)
 
 
-def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> dict[str, Int64s]:
+def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> tuple[Int64s, Int64s]:
     """Return the group and the member of each token of rows with groups, whose samples are in the first places."""
-    out = {name: np.full(width, -1, np.int64) for name in ("groups", "members")}
+    groups, members = np.full((2, width), -1, np.int64)
     before, start, at = 0, 0, 0
     for row in rows:
         assert row.groups is not None and row.members is not None  # all rows of a plan have them
         for group, member in zip(row.groups.tolist(), row.members.tolist(), strict=True):
             place, at = places[at], at + 1
             part = slice(place.start, place.start + place.tokens)
-            out["groups"][part], out["members"][part] = before + group, member
+            groups[part], members[part] = before + group, member
         before += int(row.groups.max(initial=-1)) + 1
         start += row.seq_len
         at += at < len(places) and places[at].start < start  # its padding
-    return out
+    return groups, members
 
 
 class TokenRowCollator:

@@ -262,7 +262,7 @@ class BestFit:
             _, needs = self.documents.sized_between(begin, begin + segment.documents, names)
             demands = needs[:, document]
             if self.documents.grouped:
-                firsts = np.flatnonzero(self.documents.places(begin + document)[0] == 0)
+                firsts = np.flatnonzero(self.documents.places(begin + document.astype(np.int64))[0] == 0)
                 places, demands = np.add.reduceat(places, firsts), np.add.reduceat(demands, firsts, axis=1)
                 bounds = np.searchsorted(firsts, bounds)
             free = self.seq_len - np.add.reduceat(places, bounds[:-1])
@@ -318,17 +318,17 @@ class BestFit:
         begin = self._begin(number)
         lengths, needs = self.documents.sized_between(begin, self._begin(number + 1), tuple(self.limits))
         limits = np.array(list(self.limits.values()), np.int64)
+        fits: npt.NDArray[np.bool_] = np.all(needs <= limits[:, None], axis=0)
         if self.documents.grouped:
             fits = self._whole_groups(begin, lengths, needs, limits)
-        else:
-            fits = (needs <= limits[:, None]).all(0)
         document, piece, size = cut(lengths if fits.all() else np.where(fits, lengths, 0), self.seq_len, self.long)
         tokens = int(size.sum(dtype=np.int64))
         places = size if self.multiple == 1 else -(-size // self.multiple) * self.multiple
-        firsts, demands, item = document, needs[:, document], slice(None)
-        if self.documents.grouped and len(document):  # what is packed are groups
-            begins_group = self.documents.places(begin + document)[0] == 0
-            starts, item = np.flatnonzero(begins_group), np.cumsum(begins_group) - 1
+        firsts, demands = document, needs[:, document]
+        grouped = self.documents.grouped and len(document) > 0
+        if grouped:  # what is packed are groups
+            begins_group = self.documents.places(begin + document.astype(np.int64))[0] == 0
+            starts = np.flatnonzero(begins_group)
             firsts, places = document[starts], np.add.reduceat(places, starts).astype(np.int32)
             demands = np.add.reduceat(demands, starts, axis=1)
         buffers = np.searchsorted(firsts, self._bounds(number, len(lengths)))
@@ -336,7 +336,8 @@ class BestFit:
         most = min(self.seq_len, max(1, int(places.sum(dtype=np.int64))))
         bins, rows = best_fit_decreasing(places, most, buffers, demands, limits)
         order = self._shuffled(number, bins, buffers, rows)
-        begins, spans = group_by(order[bins[item]], rows)
+        row = order[bins]
+        begins, spans = group_by(row[np.cumsum(begins_group) - 1] if grouped else row, rows)
         columns = np.concatenate([document[spans], piece[spans], size[spans]])
         left_out = int(lengths.sum()) - tokens
         return Segment(number, len(lengths), first, rows, tokens, left_out, begins, columns)

@@ -142,7 +142,7 @@ class Documents:
 
     def places(self, positions: IntArray) -> tuple[IntArray, IntArray]:
         """Return `Node.places` of the documents at these positions, int64[n] both."""
-        return self.plan.node.places(positions.astype(np.int64, copy=False) + self.start)
+        return self.plan.node.places(positions + self.start)
 
     def same_groups(self, other: Node, total: int) -> bool:
         """Return whether the first `total` documents are in groups as those of another tree with these positions."""

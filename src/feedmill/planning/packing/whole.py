@@ -113,8 +113,8 @@ def _group(
         reason = f"more than the {packing.capacity:,} tokens of a row"
         if packing.long != "drop" and over.any():
             worst = int(sums.argmax())
-            first = samples[np.array([starts[worst]])]
-            key = sources[int(first.source[0])].locate(int(first.index[0])).key
+            place = int(starts[worst])
+            key = sources[int(samples.source[place])].locate(int(samples.index[place])).key
             raise ConfigError(
                 f"{int(over.sum()):,} of {node.count:,} groups of {name!r} have {reason}, the largest is that of"
                 f" {key!r} with {int(sums[worst]):,}: 'long: {packing.long}' cannot cut groups",

@@ -665,7 +665,7 @@ class Walk:
             from feedmill.planning.recipes.fields import GroupsModel
 
             node = self.zip(member.zip, (*place, "zip"), f"{name}/")
-            member = member.model_copy(update={"groups": GroupsModel(size=len(member.zip))})
+            member = member.model_copy(update={"groups": GroupsModel(size=len(member.zip), by=None, within="stored")})
         elif member.recipe is not None:
             nested = self.file.nested[place]
             if nested.model.skip:
