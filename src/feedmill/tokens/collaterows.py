@@ -112,8 +112,7 @@ class RowCollator:
             start += row.seq_len
         packed = self._packed(encoded, places, start)
         if rows[0].groups is not None:
-            groups, members = _ids(rows, places, start)
-            packed = replace(packed, groups=groups, members=members)
+            packed = replace(packed, beside=_ids(rows, places, start))
         batch = laid_out(packed, self.layout, self.encoder.real.processor)
         with self._lock:
             for total in (self.misses, self._new):
@@ -247,7 +246,7 @@ class RowCollator:
         return PackedRow(ids, learned, positions, rope, places, by_token, together, self._pad)
 
 
-def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> tuple[Int64s, Int64s]:
+def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> dict[str, Int64s]:
     """Return the group and the member of each token of rows with groups, whose samples are in the first places."""
     groups, members = np.full((2, width), -1, np.int64)
     before, start, at = 0, 0, 0
@@ -260,7 +259,10 @@ def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> tupl
         before += int(row.groups.max(initial=-1)) + 1
         start += row.seq_len
         at += at < len(places) and places[at].start < start  # its padding
-    return groups, members
+    return {"group_ids": groups, "member_ids": members}
+
+
+_OF_TOKENS = ("input_ids", "positions", "loss_mask")
 
 
 class TokenRowCollator:
@@ -282,7 +284,7 @@ class TokenRowCollator:
         import torch  # noqa: F401 - an error that names what to install comes before the rows are laid out
 
         places: list[Place] = []
-        groups: list[Int64s] = []
+        beside: dict[str, list[Any]] = {}
         start, before = 0, 0
         for row in rows:
             if not isinstance(row, Mapping) or "cu_seqlens" not in row or "input_ids" not in row:
@@ -294,10 +296,12 @@ class TokenRowCollator:
             for begin, end in pairwise(row["cu_seqlens"].tolist()):
                 places.append(Place(start + begin, end - begin if begin < row["tokens"] else 0, end - begin))
             start += len(row["input_ids"])
-            if "group_ids" in row:
-                own = row["group_ids"].astype(np.int64)
-                groups.append(np.where(own < 0, -1, own + before))
-                before += int(own.max(initial=-1)) + 1
+            for name, values in row.items():
+                if name in _OF_TOKENS or np.shape(values) != row["input_ids"].shape:
+                    continue
+                if name == "group_ids":  # of all rows together
+                    values, before = np.where(values < 0, -1, values + before), before + int(values.max(initial=-1)) + 1
+                beside.setdefault(name, []).append(values.astype(np.int64) if values.dtype.kind == "i" else values)
 
         def joined(name: str) -> Int64s:
             return np.concatenate([row[name] for row in rows]).astype(np.int64, copy=False)
@@ -306,8 +310,7 @@ class TokenRowCollator:
         ids = PackedRow(
             joined("input_ids"), np.concatenate(learned), joined("positions"), None, places, {}, {}, self._pad
         )
-        if groups:
-            ids = replace(ids, groups=np.concatenate(groups), members=joined("member_ids"))
+        ids = replace(ids, beside={name: np.concatenate(values) for name, values in beside.items()})
         ids.learned[~ids.real] = False
         return laid_out(ids, self.layout, None)
 

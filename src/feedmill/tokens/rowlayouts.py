@@ -13,7 +13,7 @@ Several rows of a batch become one that is as long as all of them. Values follow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -51,7 +51,8 @@ class PackedRow:
         places: all places, without gaps.
         by_token: name -> tensor[T]; `media`: name -> values by medium of all samples.
         pad: the padding token.
-        groups, members: int64[T], the group of each token and the member of it, -1 for padding; None without groups.
+        beside: name -> array[T], what else rows have for each token: ``group_ids`` and ``member_ids`` of rows with
+            groups, and numeric columns.
     """
 
     ids: Int64s
@@ -62,8 +63,7 @@ class PackedRow:
     by_token: Mapping[str, Any]
     media: Mapping[str, Any]
     pad: int
-    groups: Int64s | None = None
-    members: Int64s | None = None
+    beside: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @property
     def real(self) -> Bools:
@@ -136,10 +136,9 @@ def dpo(row: PackedRow, _: Any) -> dict[str, Any]:
     places = [place for place in row.places if place.tokens]
     firsts = [place.start for place in places]
     pairs: dict[tuple[int, int], Place] = {}
-    if row.groups is not None and row.members is not None:
-        pairs = dict(
-            zip(zip(row.groups[firsts].tolist(), row.members[firsts].tolist(), strict=True), places, strict=True)
-        )
+    if "group_ids" in row.beside:
+        keys = zip(*(row.beside[name][firsts].tolist() for name in ("group_ids", "member_ids")), strict=True)
+        pairs = dict(zip(keys, places, strict=True))
     count = len(places) // 2
     order = [(group, member) for member in (0, 1) for group in range(count)]
     if not pairs or set(pairs) != set(order):
@@ -269,12 +268,11 @@ LAYOUTS: Mapping[str, Callable[[PackedRow, Any], Any]] = {
 
 
 def laid_out(row: PackedRow, layout: Layout, processor: Any) -> Any:
-    """Return a batch in a layout. Rows with groups have ``group_ids`` and ``member_ids``, shaped as the tokens."""
+    """Return a batch in a layout. What rows have beside their tokens is shaped as these."""
     batch = LAYOUTS[layout](row, processor)
-    if row.groups is not None and row.members is not None and layout != "dpo":
-        fields = batch[0] if layout == "torchtitan" else batch
-        for name, ids in (("group_ids", row.groups), ("member_ids", row.members)):
-            fields[name] = _tensor(ids if layout == "torchtitan" else ids[None])
+    fields = batch[0] if layout == "torchtitan" else batch
+    for name, values in row.beside.items() if layout != "dpo" else ():
+        fields[name] = _tensor(values if layout == "torchtitan" else values[None])
     return batch
 
 

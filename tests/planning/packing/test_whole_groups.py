@@ -321,3 +321,33 @@ def test_groups_of_samples_with_media_are_whole(tmp_path: Path) -> None:
     assert whole.dropped[-1].reason.startswith("are of groups with a sample that has no")
     with pytest.raises(ConfigError, match="would leave groups without one of their samples"):
         PackedPlan(plan, Packing(64, long="drop", refused="drop", mismatch="drop"), tmp_path)
+
+
+def test_answers_of_a_prompt_have_their_rewards(tmp_path: Path) -> None:
+    """Lines of token ids in groups by a text, with a column for each token: rows, batches with targets, and layouts."""
+    draw = np.random.default_rng(4)
+    lines = [
+        {"input_ids": [n + 1] * int(draw.integers(2, 9)), "prompt_id": f"p{n // 3}", "reward": float(draw.normal())}
+        for n in range(30)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    text = "{epochs: 2, source: {path: a.jsonl, tokens: input_ids, groups: prompt_id}, pack: {seq_len: 40, VALUES}}"
+    plan = recipe_at(tmp_path, text.replace("VALUES", "long: drop, values: [reward]")).plan()
+    rows = plan.read(range(len(plan)))
+    for row in rows:
+        real = row["input_ids"] > 0
+        assert row["member_ids"][real].tolist() == [(token - 1) % 3 for token in row["input_ids"][real]]
+        wanted = [np.float32(lines[token - 1]["reward"] if token else 0) for token in row["input_ids"].tolist()]
+        assert row["reward"].dtype == np.float32 and row["reward"].tolist() == wanted
+    batch = next(iter(Loader(plan, 4, rank=0, world_size=1, collate=fm.tokens.Targets())))
+    assert batch["reward"].shape == batch["inputs"].shape
+    assert plan.fingerprint == recipe_at(tmp_path, text.replace("VALUES", "long: drop")).plan().fingerprint
+    for options, said in (
+        ("values: [score]", "no column 'score' for 'values' of rows .its numeric fields: reward.*one of: reward"),
+        ("values: [tokens]", "each needs a name of its own. Rename or remove 'tokens'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            recipe_at(tmp_path, text.replace("VALUES", options)).plan()
+    pytest.importorskip("torch")
+    made = fm.tokens.collate_rows()(rows[:2])
+    assert made["reward"].tolist() == [[*rows[0]["reward"].tolist(), *rows[1]["reward"].tolist()]]

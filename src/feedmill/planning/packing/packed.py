@@ -39,7 +39,7 @@ from feedmill.planning.nodes.groups import groups_in
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
-from feedmill.planning.packing.options import CONCAT_VERSION, Packing
+from feedmill.planning.packing.options import CONCAT_VERSION, FIELDS, Packing
 from feedmill.planning.packing.phases import Phase, Phases
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
@@ -58,6 +58,8 @@ from feedmill.planning.tree import render, tree_of
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
+
+GROUP_IDS = FIELDS[-2:]
 
 
 class PackedPlan(Plan):
@@ -119,6 +121,7 @@ class PackedPlan(Plan):
                 )
         folder = (cache_folder() if cache is None else cache) / FOLDER
         parts = [Phase(*self._range(number), self._map(folder, number)) for number in range(len(self._phases))]
+        self._values  # noqa: B018 - a source that lacks one is an error here
         self.map = parts[0].map if len(parts) == 1 else Phases(parts)
         self.width = self.map.width
 
@@ -339,7 +342,7 @@ class PackedPlan(Plan):
             rows_at = self._read_from(rows_at)
             found = shifted_rows(self.bases.datasets, rows_at, width, self.packing.pad, want)
             if found is not None:
-                return {**found, **self._group_ids(rows_at.spans, width)}
+                return {**found, **self._by_token(rows_at, width)}
             return self._columns(rows_at, width)
         return self._columns(self._read_from(rows_at), width)
 
@@ -351,7 +354,8 @@ class PackedPlan(Plan):
         number of tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens
         contribute to the loss. Tokens of other sources do, and padding does not. If a source has groups, ``group_ids``
         and ``member_ids`` are int32[width]: the number of each token's group in its row, and the number of its document
-        in the group, as stored; -1 for padding. Single documents are groups of one.
+        in the group, as stored; -1 for padding. Single documents are groups of one. The columns of `Packing.values` are
+        float32[width]: the value of each token's document, 0 for padding.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
@@ -454,22 +458,64 @@ class PackedPlan(Plan):
         )
         lengths = spans.row_lengths
         columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
-        columns |= self._group_ids(spans, width)
+        columns |= self._by_token(rows_at, width)
         return columns if masks is None else {**columns, "loss_mask": masks}
 
-    def _group_ids(self, spans: Spans, width: int) -> dict[str, Any]:
-        """Return the group of each token in its row, and the member of the group: int32[rows, width], -1 for padding.
+    def _by_token(self, rows_at: LocatedSpans, width: int) -> dict[str, Any]:
+        """Return what documents have, for each of their tokens: [rows, width]. The documents are those of `bases`.
 
-        Nothing without groups, and for windows, which cut them.
+        That is the number of their group in the row and of the member of the group, int32, -1 for padding, but not for
+        windows, which cut groups; and `Packing.values`, float32, 0 for padding.
         """
-        if not self.stream.grouped or self.packing.method != "best_fit":
+        spans = rows_at.spans
+        found: dict[str, tuple[npt.NDArray[Any], int]] = {}
+        if self.stream.grouped and self.packing.method == "best_fit":
+            found |= {n: (ids.astype(np.int32), -1) for n, ids in zip(GROUP_IDS, self._groups_of(spans), strict=True)}
+        for name, values in self._values.items():
+            numbers = np.empty(len(spans.length), np.float32)
+            for home in np.unique(rows_at.located.source).tolist():
+                mine = np.flatnonzero(rows_at.located.source == home)
+                numbers[mine] = values[home][rows_at.located.index[mine]]
+            found[name] = numbers, 0
+        if not found:
             return {}
         rows, before = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets)), bounds_of(spans.length)
         slots = ranges(rows * width + before[:-1] - before[spans.row_offsets[rows]], spans.length)
         out = {}
-        for name, numbers in zip(("group_ids", "member_ids"), self._groups_of(spans), strict=True):
-            ids = out[name] = np.full((len(spans), width), -1, np.int32)
-            ids.reshape(-1)[slots] = np.repeat(numbers, spans.length)
+        for name, (numbers, padding) in found.items():
+            by_token = out[name] = np.full((len(spans), width), padding, numbers.dtype)
+            by_token.reshape(-1)[slots] = np.repeat(numbers, spans.length)
+        return out
+
+    @cached_property
+    def _values(self) -> dict[str, list[npt.NDArray[Any]]]:
+        """The columns of `Packing.values`, of each dataset of `bases`.
+
+        Raises:
+            ConfigError: a source lacks one, or rows are of samples.
+            DataError: a value is missing or NaN.
+        """
+        if self.packing.values and self.of_samples:
+            raise ConfigError(
+                "'values' are for rows of tokens: rows of samples have all fields of their samples",
+                file=self._where,
+                kind="bad-recipe",
+                fix="Remove 'values'.",
+            )
+        out: dict[str, list[npt.NDArray[Any]]] = {}
+        for name in self.packing.values:
+            for home, dataset in enumerate(self.bases.datasets):
+                values = dataset.values(name)
+                if values is None:
+                    source = self.names[int(np.argmax(self.bases.home == home))]
+                    raise ConfigError(
+                        f"the source {source!r} has no column {name!r} for 'values' of rows (its numeric fields:"
+                        f" {', '.join(dataset.cost_fields) or 'none'})",
+                        file=self._where,
+                        kind="no-column",
+                        fix=dataset.costs_advice(name),
+                    )
+                out.setdefault(name, []).append(values)
         return out
 
     def _groups_of(self, spans: Spans) -> tuple[IntArray, IntArray]:

@@ -1031,6 +1031,7 @@ def packing_of(pack: PackModel, stages: Sequence[StageModel], root: Node) -> Pac
         ConfigError: a value is out of range, or an option needs another `seq_len`.
     """
     given = pack.model_dump(exclude_none=True)
+    given["values"] = tuple(pack.values or ())
     if not isinstance(root, StagedBlend) or not stages:
         return Packing(**given)
     given["seq_len"] = width = stages[0].seq_len or pack.seq_len
