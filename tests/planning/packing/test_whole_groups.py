@@ -348,6 +348,14 @@ def test_answers_of_a_prompt_have_their_rewards(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             recipe_at(tmp_path, text.replace("VALUES", options)).plan()
+    fim = fm.tokens.FillInMiddle(prefix=91, middle=92, suffix=93, rate=0.7)
+    for row in rows:
+        moved = fim(row, np.random.default_rng(3))
+        for a, b in pairwise(moved["cu_seqlens"].tolist()):
+            tokens = set(moved["input_ids"][a:b].tolist()) - {91, 92, 93}
+            own = np.float32(lines[token - 1]["reward"] if (token := tokens.pop()) else 0)
+            assert not tokens and set(moved["reward"][a:b].tolist()) == {own}
+            assert set(moved["member_ids"][a:b].tolist()) == {(token - 1) % 3 if token else -1}
     pytest.importorskip("torch")
     made = fm.tokens.collate_rows()(rows[:2])
     assert made["reward"].tolist() == [[*rows[0]["reward"].tolist(), *rows[1]["reward"].tolist()]]
