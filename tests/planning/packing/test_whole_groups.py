@@ -282,15 +282,21 @@ def test_what_no_row_holds_is_named(tmp_path: Path) -> None:
 
 
 def test_a_changed_grouping_is_another_packing(tmp_path: Path) -> None:
-    pairs_at(tmp_path)
-    text = "{seed: 1, epochs: 3, source: {path: chats.pbin, shuffle: none, groups: 2}, pack: {seq_len: 80, long: drop}}"
-    state = Loader(recipe_at(tmp_path, text).plan(), 1, rank=0, world_size=1, start=9).state_dict()
-    same = Loader(recipe_at(tmp_path, text.replace("epochs: 3", "epochs: 4")).plan(), 1, rank=0, world_size=1)
-    same.load_state_dict(state, allow_change=True)
-    for other in ("", ", groups: 3"):
-        loader = Loader(recipe_at(tmp_path, text.replace(", groups: 2", other)).plan(), 1, rank=0, world_size=1)
-        with pytest.raises(ConfigError, match="end elsewhere, so other documents are packed together"):
-            loader.load_state_dict(state, allow_change=True)
+    lines = [{"input_ids": [n] * (n % 5 + 1), "two": n // 2, "more": f"{n // 2}", "three": n // 3} for n in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    source = "{path: a.jsonl, tokens: input_ids, shuffle: none, groups: two}"
+    text = f"{{epochs: 3, source: {source}, pack: {{seq_len: 20, long: drop}}}}"
+
+    def loader(groups: str, epochs: int = 3, start: int = 0) -> Loader:
+        changed = text.replace(", groups: two", groups).replace("3, s", f"{epochs}, s")
+        return Loader(recipe_at(tmp_path, changed).plan(), 1, rank=0, world_size=1, start=start)
+
+    state = json.loads(json.dumps(loader(", groups: two", start=9).state_dict()))
+    for groups, epochs in ((", groups: two", 4), (", groups: more", 3), (", groups: 2", 3)):  # the same groups
+        loader(groups, epochs).load_state_dict(state, allow_change=True)
+    for groups in ("", ", groups: three"):
+        with pytest.raises(ConfigError, match="groups are others, so other documents are packed together"):
+            loader(groups).load_state_dict(state, allow_change=True)
 
 
 def test_groups_of_samples_with_media_are_whole(tmp_path: Path) -> None:
