@@ -53,10 +53,9 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 from helpers.near_copies import covered, make_shapes, read_attributes
-from helpers.ray_cluster import RAY_MISSING, on_ray
+from helpers.ray_cluster import RAY_MISSING, SECRET, on_ray
 
 pytestmark = on_ray
-SECRET = "LEAKED-0123456789-SECRET"
 
 
 def call(words: list[str]) -> None:
@@ -82,20 +81,21 @@ def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, m
 @pytest.mark.parametrize("verb", [v if v == "neardedupe" else pytest.param(v, marks=pytest.mark.slow) for v in VERBS])
 def test_a_bucket_without_a_shared_folder(
     verb: str,
-    cluster: Any,
+    connection: str,
     inputs: Path,
     alone: Any,
     s3_bucket: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The nodes have home folders of their own, and with them cache folders. The driver is a process with secrets."""
+    """The nodes have home folders of their own, and with them cache folders."""
     for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN"):
         monkeypatch.setenv(name, SECRET)
     place = f"{s3_bucket}/ray"
     upload(inputs, place)
     filter_in_bucket(tmp_path, place)
-    finish([*in_bucket(VERBS[verb], place), "--engine", "ray", "--address", cluster.address], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    call([*in_bucket(VERBS[verb], place), "--engine", "ray", "--address", connection])
     there = download(place, tmp_path / "there")
     assert not unfinished_work(there) and not locks(there)
     assert are_equal(verb, there, tmp_path, alone(verb))

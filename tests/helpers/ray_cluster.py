@@ -18,6 +18,7 @@ from feedmill.jobs.ray_engine import _SETTINGS, RayEngine
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
 on_ray = pytest.mark.xdist_group("ray")  # one process of pytest-xdist has the cluster
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
+SECRET = "LEAKED-0123456789-SECRET"
 _FAST = {
     # A node that is gone is noticed within seconds: its port refuses. One that is only stopped for a while, on a busy
     # machine, has time to answer: Ray ends a node that it took for dead, and with it the process that is connected.
@@ -38,11 +39,15 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def connection(cluster: Any) -> Iterator[str]:
-    """Connect this process to the cluster for all tests of a module, whose engines share its warm workers."""
+    """Connect this process, which has a secret, to the cluster for all tests of a module, whose engines share its warm
+    workers.
+    """
     import ray
 
-    first = RayEngine(cluster.address)
-    first._connect()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", SECRET)
+        first = RayEngine(cluster.address)
+        first._connect()
     yield cluster.address
     ray.shutdown()
 
