@@ -737,6 +737,9 @@ class PackModel(Strict):
     headroom: Annotated[int, Field(ge=0, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="samples with lengths: tokens of a row that stay free"
     )
+    values: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="numeric columns, such as rewards, that rows have for each token"
+    )
     refused: Refused | None = Field(
         None, description="samples without a length: error (the default), or drop, which counts them"
     )

@@ -40,7 +40,7 @@ def moved(recipe: Parsed, folder: str) -> dict[str, Any]:
 
     def inside(mix: dict[str, Any], model: Any) -> None:
         for kind in KINDS:
-            members = getattr(model, kind)
+            members = getattr(model, kind, None)
             if not isinstance(members, list):
                 continue
             for name, member, inner in zip(names_of(members), members, mix[kind], strict=True):
