@@ -148,9 +148,9 @@ def test_a_folder_that_cannot_be_written(folder: Path, editable: Site, monkeypat
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("feedmill.web.weights.os.link", refuse)
+    monkeypatch.setattr("feedmill.storage.local.os.link", refuse)
     answer = save(editable, "x.yaml")
-    assert answer.status == 500 and "cannot be written" in answer.words
+    assert answer.status == 500 and "the file system has no hard links" in answer.words
     assert not [name for name in os.listdir(folder) if name.startswith((".", "x"))]
 
 

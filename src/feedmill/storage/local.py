@@ -308,6 +308,11 @@ class LocalStore(Store):
             except FileExistsError:
                 if os.stat(temporary).st_nlink < 2:  # else NFS has lost the answer, and repeated the request
                     return
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                    raise storage_error(error, final) from None
+                what, fix = "the file system has no hard links", "Write to another file system, or to a bucket."
+                raise StorageError(what, file=final, kind="unsupported", fix=fix) from None
             written = True
             sync(os.path.dirname(final))
 

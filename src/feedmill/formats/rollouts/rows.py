@@ -31,7 +31,9 @@ from feedmill.formats.rollouts.numbered import seal
 FACTS = b"feedmill.rollouts"
 """Key of the facts in a file's metadata."""
 _SEAL = re.compile(rb"feedmill-xxh3:([0-9a-f]{32})")
-"""Hash of the footer in its metadata, computed with zeros in its place: checksums of pages do not cover the footer."""
+"""Hash of the footer in its metadata, computed with zeros in its place: checksums of pages do not cover the footer.
+
+See findings/pyarrow_footer_without_checksum.sh."""
 VERSION = 1
 TEXTS = ("messages", "prompt", "completion")
 _PER_TOKEN = {"token_ids": np.int32, "loss_mask": np.bool_, "logprobs": np.float32}
