@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers.trainer_utils import get_last_checkpoint
@@ -25,7 +26,13 @@ BEFORE = "    trainer.train("
 LINE = "    change(trainer)\n"
 
 
-def run(name: str, row: dict[str, str], encode: Callable[..., Any], collate: Callable[..., Any]) -> None:
+def run(
+    name: str,
+    row: dict[str, str],
+    encode: Callable[..., Any],
+    collate: Callable[..., Any],
+    more: Callable[[Any], dict[str, Any]] = lambda options: {},
+) -> None:
     """Run `trl NAME` with a tiny model.
 
     Args:
@@ -33,6 +40,7 @@ def run(name: str, row: dict[str, str], encode: Callable[..., Any], collate: Cal
         row: a sample as the script's own loading wants it, which is not trained on.
         encode: the transform of the loader, which keeps the number "id" of a sample.
         collate: from the trainer and samples to a batch of this trainer.
+        more: from the options to further arguments of the script.
 
     Raises:
         RuntimeError: the script has not one place to train.
@@ -44,16 +52,20 @@ def run(name: str, row: dict[str, str], encode: Callable[..., Any], collate: Cal
         raise RuntimeError(f"trl.scripts.{name} has {source.count(BEFORE)} calls of train: expected 1")
 
     def change(trainer: Any) -> None:
-        def batch(samples: list[Any]) -> dict[str, Any]:
-            return {**collate(trainer, samples), "id": [sample["id"] for sample in samples]}
+        def batch(samples: list[Any]) -> Any:
+            made = collate(trainer, samples)
+            return {**made, "id": [sample["id"] for sample in samples]} if isinstance(made, dict) else made
 
         plan = fm.Recipe.load(options.recipe).plan()
-        feed(trainer, fm.Loader(plan, options.batch_size, transform=encode, collate=batch, workers=1))
+        size = options.batch_size
+        if name == "grpo":  # its batch is the prompts of a step
+            size = size * options.accumulate // trainer.num_generations
+        feed(trainer, fm.Loader(plan, size, transform=encode, collate=batch, workers=1))
         note(trainer, common.Log(options), options.accumulate)
 
     names: dict[str, Any] = dict(vars(module), change=change)
     exec(source.replace(BEFORE, LINE + BEFORE), names)
-    names["main"](*module.make_parser().parse_args_and_config(args=arguments(options, row)))
+    names["main"](*module.make_parser().parse_args_and_config(args=arguments(options, row, more(options))))
 
 
 def note(trainer: Any, log: common.Log, accumulate: int) -> None:
@@ -61,17 +73,19 @@ def note(trainer: Any, log: common.Log, accumulate: int) -> None:
     loss_of = trainer.compute_loss
 
     def compute_loss(model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
-        ids = inputs.pop("id")
+        made = "completion_ids" in inputs  # by the policy, so they tell whether the model is the same
+        rows = torch.cat((inputs["prompt_ids"], inputs["completion_ids"]), 1) if made else None
+        ids = inputs.pop("id") if rows is None else common.checksums(rows)
         found = loss_of(model, inputs, *args, **options)
         loss = (found[0] if isinstance(found, tuple) else found).item()
-        of_step = options.get("num_items_in_batch") is not None  # then it is divided by the tokens of the whole step
+        of_step = made or options.get("num_items_in_batch") is not None  # divided by the tokens of the whole step
         log(trainer.state.global_step + 1, loss * (accumulate if of_step else 1), {"id": ids})
         return found
 
     trainer.compute_loss = compute_loss
 
 
-def arguments(options: Any, row: dict[str, str]) -> list[str]:
+def arguments(options: Any, row: dict[str, str], more: dict[str, Any]) -> list[str]:
     """Return the arguments of the script: a tiny model, rows that its own loading accepts, and the checkpoint."""
     folder = Path(tempfile.mkdtemp(prefix="trl-"))
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -100,6 +114,7 @@ def arguments(options: Any, row: dict[str, str]) -> list[str]:
         "gradient_checkpointing": False,
         "report_to": "none",
         "disable_tqdm": True,
+        **more,
         **({} if last is None else {"resume_from_checkpoint": last}),
     }
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]

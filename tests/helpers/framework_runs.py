@@ -33,22 +33,23 @@ def write_recipe(folder: Path, *, samples: int | None = None) -> Path:
     return folder / "recipe.yaml"
 
 
-def write_tokens(folder: Path) -> Path:
-    """Write documents of 3 to 40 byte tokens, and a recipe that packs them in rows of 33."""
+def write_tokens(folder: Path, rows: str) -> Path:
+    """Write documents of 3 to 40 byte tokens, and a recipe of rows of 33: `packs`, or `windows` across documents."""
     rng = np.random.default_rng(0)
     with write_pbin(LocalStore(folder), "docs.pbin", 2) as writer:
         lengths = rng.integers(3, 41, 300)
         writer.add(rng.integers(0, 256, int(lengths.sum())), lengths)
-    (folder / "recipe.yaml").write_text("seed: 1\nsource: {path: docs.pbin, shuffle: global}\npack: {seq_len: 33}\n")
+    source, pack = ("windows: 32, ", "") if rows == "windows" else ("", "pack: {seq_len: 33}\n")
+    (folder / "recipe.yaml").write_text(f"seed: 1\nsource: {{path: docs.pbin, {source}shuffle: global}}\n{pack}")
     return folder / "recipe.yaml"
 
 
 class Program:
     """One program of `examples/trainers`; its checkpoints are in `folder`, and each run has a log of its own."""
 
-    def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: bool = False) -> None:
+    def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: str | None = None) -> None:
         self.name, self.folder = name, folder
-        self.recipe = write_tokens(folder) if tokens else write_recipe(folder, samples=samples)
+        self.recipe = write_tokens(folder, tokens) if tokens else write_recipe(folder, samples=samples)
 
     def start(self, run: str, log: str, *options: object, ranks: int = 1) -> subprocess.Popen[str]:
         launcher = [*TORCHRUN, f"--nproc-per-node={ranks}"] if ranks > 1 else []
@@ -66,14 +67,14 @@ class Program:
     def run(self, run: str, log: str, *options: object, ranks: int = 1) -> Steps:
         """Run to the end, and return the steps."""
         program = self.start(run, log, *options, ranks=ranks)
-        out, _ = program.communicate(timeout=240)
+        out, _ = program.communicate(timeout=1200)
         assert program.returncode == 0, out[-4000:]
         return self.steps(log)
 
     def kill(self, run: str, log: str, after: int, *options: object, ranks: int = 1) -> Steps:
         """Run until a step is in the log, then kill every process of the run by SIGKILL."""
         program = self.start(run, log, *options, "--pause", 0.05, ranks=ranks)
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 1200
         while max(self.steps(log), default=0) < after:
             assert time.monotonic() < deadline
             if program.poll() is not None:

@@ -236,6 +236,28 @@ class Torchtitan(Run):
         self.batches = None
 
 
+class OlmoCore(Run):
+    def begin(self) -> None:
+        from feedmill.loading.adapters.olmo_core import FeedmillDataLoader
+
+        group = self.rank, self.ranks
+        self.data = FeedmillDataLoader(self.plan, self.size, seq_len=WIDTH - 1, group=group, workers=self.workers)
+        self.batches: Iterator[Any] | None = None
+
+    def take(self, steps: int) -> list[Ids]:
+        if self.batches is None:
+            self.data.reshuffle(epoch=1)
+            self.batches = iter(self.data)
+        return [ids(batch["input_ids"]) for batch in islice(self.batches, steps)]
+
+    def save(self) -> Any:
+        return self.data.state_dict()
+
+    def load(self, state: Any) -> None:
+        self.data.load_state_dict(state)
+        self.batches = None
+
+
 class Mapped(Run):
     """A plan by position, with a sampler that takes the indices in order after the samples that were consumed."""
 
@@ -357,7 +379,7 @@ class Transformers(Trainer):
 
 ADAPTERS: tuple[type[Run], ...] = (
     *(Plain, Tracked, Iterable, Stateful, Mapped),
-    *(Megatron, Torchtitan, Jax, Lightning, Transformers),
+    *(Megatron, Torchtitan, OlmoCore, Jax, Lightning, Transformers),
 )
 
 
@@ -494,7 +516,24 @@ PAIRS = [
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give torchtitan's abstract class if it is not installed, which is all that the adapter imports of it."""
+    """Give the abstract classes of torchtitan, if it is not installed, and of OLMo-core, whose group is a pair here."""
+
+    class DataLoaderBase:
+        def __init__(self, **given: Any) -> None:
+            self.global_batch_size, self.batches_processed = given["global_batch_size"], 0
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self._iter_batches())  # type: ignore[attr-defined]
+
+    parts: dict[str, dict[str, Any]] = {
+        "data": {"DataLoaderBase": DataLoaderBase},
+        "distributed.utils": {"get_rank": lambda group: group[0], "get_world_size": lambda group: group[1]},
+    }
+    for name, given in {"": {}, "distributed": {}, **parts}.items():
+        name = f"olmo_core.{name}".rstrip(".")
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        vars(sys.modules[name]).update(given)
+    monkeypatch.delitem(sys.modules, "feedmill.loading.adapters.olmo_core", raising=False)
     try:
         import torchtitan.components.dataloader  # noqa: F401
     except ImportError:

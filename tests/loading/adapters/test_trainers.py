@@ -160,11 +160,12 @@ def test_the_trainer_of_transformers_ends_with_the_plan_or_says_what_is_missing(
             self.seen.append(position.tolist())
             return {"loss": self.layer(position.float().reshape(-1, 1)).mean() * 1e-6}
 
-    def trainer(length: int | None, batch_size: int, **options: Any) -> tuple[Any, Model]:
+    def trainer(length: int | None, batch_size: int, generations: int = 1, **options: Any) -> tuple[Any, Model]:
         model = Model()
         arguments = transformers.TrainingArguments(
             str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, save_steps=5, **options
         )
+        arguments.steps_per_generation = generations  # as TRL's GRPO has
         made = transformers.Trainer(model=model, args=arguments)
         feed(made, Loader(FakePlan(length=length), batch_size, output="torch"))
         return made, model
@@ -177,6 +178,11 @@ def test_the_trainer_of_transformers_ends_with_the_plan_or_says_what_is_missing(
     again, model = trainer(100, 2)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
     assert [k for batch in model.seen for k in batch] == list(range(40, 100)) and again.state.global_step == 40
+    twice, model = trainer(8, 4, generations=2, gradient_accumulation_steps=2)
+    twice.train()
+    assert model.seen == [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]] * 2 and twice.state.global_step == 2
+    with pytest.raises(ConfigError, match=r"uses each batch 2 times .* a resume would lose the rest"):
+        trainer(8, 4, generations=2)
 
 
 def test_grain_and_orbax_take_plans_and_states(tmp_path: Path) -> None:

@@ -34,18 +34,27 @@ def feed(trainer: Any, loader: Loader) -> FeedmillCallback:
 
     Args:
         trainer: the trainer, of any subclass. Its `get_train_dataloader` and `args` are changed.
-        loader: the loader of this rank. Its batch size counts, not `per_device_train_batch_size`.
+        loader: the loader of this rank. Its batch size counts, not `per_device_train_batch_size`. For TRL's GRPO, a
+            batch is a list of the prompts of one generation, each `num_generations` times.
 
     Raises:
-        ConfigError: neither the plan nor `max_steps` ends the training.
+        ConfigError: neither the plan nor `max_steps` ends the training; or TRL's GRPO would save while completions of
+            a batch are left.
     """
     args = trainer.args
+    if args.gradient_accumulation_steps % _uses(args):
+        raise ConfigError(
+            f"the trainer uses each batch {_uses(args)} times (steps_per_generation x num_iterations), and saves after"
+            f" every {args.gradient_accumulation_steps} (gradient_accumulation_steps): a resume would lose the rest",
+            kind="bad-option",
+            fix="Make gradient_accumulation_steps a multiple of steps_per_generation x num_iterations.",
+        )
     callback = FeedmillCallback(loader, ends=args.max_steps <= 0)
     if callback.ends:
         args.max_steps = _steps(loader, args)
         logger.info("the plan ends the training: max_steps=%d", args.max_steps)
     args.ignore_data_skip = True
-    trainer.get_train_dataloader = lambda: _Batches(loader)
+    trainer.get_train_dataloader = lambda: _Batches(loader, _uses(args))
     trainer.add_callback(callback)
     return callback
 
@@ -96,11 +105,18 @@ class FeedmillCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
 class _Batches:
     """The batches without a length, so that the trainer counts steps and not epochs."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, uses: int) -> None:
+        self._loader, self._uses = loader, uses
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader)
+        for batch in self._loader:
+            for _ in range(self._uses):
+                yield batch
+
+
+def _uses(args: Any) -> int:
+    """Return how often the trainer takes each batch: TRL's GRPO generates once for several batches of a step."""
+    return int(getattr(args, "steps_per_generation", None) or 1) * int(getattr(args, "num_iterations", None) or 1)
 
 
 def _steps(loader: Loader, args: Any) -> int:
@@ -112,4 +128,4 @@ def _steps(loader: Loader, args: Any) -> int:
     grid = loader.layout.grid
     assert isinstance(grid, Grid), "loaders by budget have no length"
     done = grid.started_at(loader.position).first_number
-    return math.ceil((batches - done) / int(args.gradient_accumulation_steps))
+    return math.ceil((batches - done) * _uses(args) / int(args.gradient_accumulation_steps))
