@@ -4,5 +4,6 @@
   call besides each other; `addresses.py`: where arrays lie. Their plain forms, for tests, are in ``tests/oracles``.
 - `files/`: tars, indices and files of tokens; `jsonl/`: lines of JSON; `text/`: words, paragraphs, signals of quality;
   `hashing/`: hashes and signatures; `order/`: packing and orders.
-- `rows.py`: rows of tokens; `bos_eos.py`: tokens around documents; `bounds.py`: offsets; `pixels.py`: pictures.
+- `rows.py`: rows of tokens; `bos_eos.py`: tokens around documents; `tokenmarks.py`: tokens of ranges;
+  `bounds.py`: offsets; `pixels.py`: pictures.
 """

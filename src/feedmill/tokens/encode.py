@@ -14,6 +14,7 @@ from feedmill.documents.batch import Batch
 from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.base import Int64s
 from feedmill.kernels.bos_eos import add_bos_eos
+from feedmill.kernels.bounds import ranges
 from feedmill.tokens.engines import Encoded
 from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.sentences import Sentences, split_sentences
@@ -107,12 +108,11 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     failed: dict[int, str] = {}
     masked: dict[int, tuple[Any, Any]] = {}
     sentences: tuple[Int64s, Int64s] | None = None
-    closing: list[bool] | None = None
+    marks: npt.NDArray[np.bool_] | None = None
     if how.sentences is not None and batch.texts:
         ids, lengths, sentences = _encode_sentences(tokenizer, how.sentences, batch.texts, failed)
     elif how.chat:
-        ids, lengths = _encode_chats(tokenizer, batch, masked)
-        closing = [bool(fields[1]) for fields in batch.fields]
+        (ids, lengths), marks = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
     elif how.segment and batch.texts:
         ids, lengths = _encode_segments(tokenizer, how, batch.texts, failed)
     else:
@@ -125,7 +125,6 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
         for at in np.flatnonzero(ids > how.limit).tolist():
             index = int(np.searchsorted(ends, at, side="right"))
             failed.setdefault(index, does_not_fit(int(ids[at]), how.limit))
-    masked = {index: mask for index, mask in masked.items() if index not in failed}
     batch.bad.extend((batch.rows[index], reason) for index, reason in failed.items())
     if how.loss and not how.chat:
         masked = _masked(tokenizer, how, batch, failed)
@@ -136,8 +135,10 @@ def encode_batch(tokenizer: Tokenizer, how: Encoding, batch: Batch) -> Encodings
     )
     which = np.flatnonzero(kept).tolist() if failed else None
     loss = None
-    if how.loss:
-        tokens, stored, loss = _with_loss(tokens, stored, before, masked, closing)
+    if marks is not None:
+        loss = _chat_loss(batch, marks, lengths, kept, stored, before) if how.loss else None
+    elif how.loss:
+        tokens, stored, loss = _with_loss(tokens, stored, before, masked)
     elif how.sentences is not None:
         loss = _begins(sentences, stored, kept)
     return Encodings(tokens.view(np.uint8).data, stored[kept] if failed else stored, loss, which)
@@ -179,12 +180,28 @@ def _begins(sentences: tuple[Int64s, Int64s] | None, lengths: Int64s, kept: npt.
     return marks
 
 
-def _encode_chats(tokenizer: Tokenizer, batch: Batch, masked: dict[int, tuple[Any, Any]]) -> Encoded:
-    """Return the ids of conversations, and add the mask of each to `masked`."""
-    chats = tokenizer.masked(batch.texts, [fields[0] for fields in batch.fields])
-    masked.update((index, (mask, None)) for index, (_, mask) in enumerate(chats) if mask is not None)
-    ids = np.concatenate([ids_of_chat for ids_of_chat, _ in chats]) if chats else np.zeros(0, np.uint32)
-    return Encoded(ids, np.array([len(ids_of_chat) for ids_of_chat, _ in chats], np.int64))
+def _chat_loss(
+    batch: Batch,
+    marks: npt.NDArray[np.bool_],
+    lengths: Int64s,
+    kept: npt.NDArray[np.bool_],
+    stored: Int64s,
+    before: Int64s,
+) -> npt.NDArray[np.bool_]:
+    """Return the mask of stored conversations, bool[tokens], from the marks of their own tokens.
+
+    In one with ranges, a BOS is not in the loss, and an EOS is if it ends an answer.
+    """
+    if int(stored.sum()) == len(marks) and kept.all():
+        return marks
+    every = np.array([fields[0] is None for fields in batch.fields], np.bool_)
+    closing = np.array([fields[1] for fields in batch.fields], np.bool_)
+    loss = np.repeat(every, stored)
+    first = np.cumsum(stored) - stored + before
+    loss[ranges(first[kept], lengths[kept])] = marks[np.repeat(kept, lengths)]
+    ended = kept & (stored > before + lengths)
+    loss[(first + lengths)[ended]] = (closing | every)[ended]
+    return loss
 
 
 def _encode(tokenizer: Tokenizer, texts: list[str], failed: dict[int, str]) -> Encoded:
@@ -213,19 +230,12 @@ def _with_loss(
     lengths: Int64s,
     before: Int64s,
     masked: dict[int, tuple[Any, Any]],
-    closing: list[bool] | None,
 ) -> tuple[npt.NDArray[Any], Int64s, npt.NDArray[np.bool_]]:
-    """Mask the documents that have ranges. The truncating rule shortens some of them.
-
-    `closing` is for conversations: whether an EOS after each of them ends an answer. Their BOS is not in the loss.
-    """
+    """Mask the documents that have ranges. The truncating rule shortens some of them."""
     loss, keep, lengths = np.ones(len(tokens), np.bool_), np.ones(len(tokens), np.bool_), lengths.copy()
     ends = np.cumsum(lengths).tolist()
     for index, (mask, stop) in masked.items():
         end, inner = ends[index], ends[index] - int(lengths[index]) + int(before[index])
-        if closing is not None:
-            loss[end - int(lengths[index]) : inner] = False
-            loss[inner + len(mask) : end] = closing[index]
         loss[inner : inner + len(mask)] = mask
         if stop is not None:
             keep[inner + stop : end] = False

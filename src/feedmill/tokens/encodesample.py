@@ -96,7 +96,7 @@ class SampleEncoder:
         text: part with a plain text that has the placeholders, instead of a conversation.
         chat_template: a file, or the name of one of the tokenizer's templates; default: that of the processor.
         chat_template_args: variables of the template.
-        chat_mask: rule of the loss, see `feedmill.tokens.chat.learned`.
+        chat_mask: rule of the loss, see `feedmill.tokens.chat.answers`.
         processor_args: parameters with which the processor is called.
         media: parts with media, in the order of their placeholders; default: all, by the numbers in their names. What
             a conversation names comes first.

@@ -251,40 +251,6 @@ class HuggingFace(TokenizerEngine):
         found = self._model.encode(text, add_special_tokens=template)
         return np.asarray(found.ids, np.uint32), np.asarray(found.offsets, np.int64).reshape(-1, 2)
 
-    def masked(
-        self, texts: list[str], spans: Sequence[Sequence[tuple[int, int]] | None], ordinary: bool
-    ) -> list[tuple[Uint32s, Bools | None]]:
-        """Return the ids of texts without the template, and which tokens have a character of the spans of each text."""
-        self._model.encode_special_tokens = ordinary
-        found = self._model.encode_batch(texts, add_special_tokens=False)
-        return [
-            (np.asarray(one.ids, np.uint32), None if ranges is None else _inside(one, ranges))
-            for one, ranges in zip(found, spans, strict=True)
-        ]
-
-
-def _inside(encoding: Any, spans: Sequence[tuple[int, int]]) -> Bools:
-    """Return which tokens of an encoding have a character of the spans."""
-    count = len(encoding)
-    mask = np.zeros(count, np.bool_)
-    offsets: Int64s | None = None
-    for start, stop in spans:
-        if start >= stop:
-            continue
-        first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
-        if first is None or last is None:  # a character without a token; converting all offsets is slow
-            offsets = np.asarray(encoding.offsets, np.int64).reshape(-1, 2) if offsets is None else offsets
-            mask |= (offsets[:, 0] < stop) & (offsets[:, 1] > start)
-            continue
-        while last + 1 < count and _reaches(encoding.token_to_chars(last + 1), start, stop):
-            last += 1  # further pieces of the last character
-        mask[first : last + 1] = True
-    return mask
-
-
-def _reaches(chars: tuple[int, int] | None, start: int, stop: int) -> bool:
-    return chars is not None and chars[0] < stop and chars[1] > start
-
 
 class SentencePiece(TokenizerEngine):
     """Engine for SentencePiece models. They have no template, and control symbols in a text are plain text."""

@@ -28,6 +28,7 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
 from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.tokenmarks import token_marks
 from feedmill.tokens import engines
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
 from feedmill.tokens.kinds import ranks, slow
@@ -185,31 +186,51 @@ class Tokenizer:
     @functools.cached_property
     def _spelled(self) -> tuple[npt.NDArray[np.uint8], Int64s]:
         """The bytes of the tokens of the vocabulary, if it is of bytes, else their characters; where each begins."""
-        bytes_of = {character: bytes([byte]) for byte, character in enumerate(ranks.spelling())}
+        tokens, added = list(self._vocabulary.ids), self._vocabulary.added
+        sizes = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
+        byte_of = np.full(0x110000, 256, np.uint16)
+        byte_of[[ord(character) for character in ranks.spelling()]] = range(256)
+        spelled, ends = byte_of[characters], np.cumsum(sizes)
+        other = np.bincount(np.searchsorted(ends, np.flatnonzero(spelled == 256), "right"), minlength=len(tokens)) > 0
+        raw, starts = spelled.astype(np.uint8).tobytes(), (ends - sizes).tolist()
         found = [b""] * self.size
-        for token, number in self._vocabulary.ids.items():
-            try:
-                found[number] = b"" if token in self._vocabulary.added else b"".join(map(bytes_of.__getitem__, token))
-            except KeyError:
-                found[number] = b""
-            found[number] = found[number] or token.encode("utf-8", "replace")
+        for token, number, begin, end, odd in zip(
+            tokens, self._vocabulary.ids.values(), starts, ends.tolist(), other.tolist(), strict=True
+        ):
+            found[number] = token.encode("utf-8", "replace") if odd or token in added else raw[begin:end]
         return np.frombuffer(b"".join(found) or b" ", np.uint8), bounds_of([len(one) for one in found])
 
     def masked(
         self, texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]] | None]
-    ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
+    ) -> tuple[Encoded, npt.NDArray[np.bool_]]:
         """Return the ids of texts without the template, and which tokens have a character of the spans of each text.
 
         Args:
             texts: the texts.
-            spans: for each text, ranges of characters; None if all tokens count.
+            spans: for each text, ranges of characters in order; None if all tokens count.
 
         Raises:
             ConfigError: as `offsets`.
+            FeedmillError: the engines differ on a text.
         """
         ordinary = self.ordinary or self._model.plain
-        engine: engines.HuggingFace = self._with_offsets()
-        return engine.masked(list(texts), spans, ordinary)
+        engine = self._with_offsets() if self._model.guarded or self._model.text is None else self._engine
+        found = engine.encode(list(texts), False, ordinary)
+        marks, unknown = token_marks(texts, found.ids, found.lengths, spans, self._spelled)
+        ends = np.cumsum(found.lengths)
+        for number in np.flatnonzero(unknown).tolist():
+            own = slice(int(ends[number] - found.lengths[number]), int(ends[number]))
+            ids, places = self._with_offsets().offsets(texts[number], False, ordinary)
+            if not np.array_equal(ids, found.ids[own]):
+                raise FeedmillError("the tokenizer's engines differ on a conversation", kind="verification-failed")
+            ranges = spans[number]
+            marks[own] = ranges is None
+            for begin, end in ranges or ():
+                inside = np.flatnonzero((places[:, 0] < end) & (places[:, 1] > begin))
+                if begin < end and len(inside):
+                    marks[own][inside[0] : inside[-1] + 1] = True
+        return found, marks
 
     def _with_offsets(self) -> Any:
         """Return an engine that knows the characters of each token."""

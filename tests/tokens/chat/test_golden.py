@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from feedmill.documents.batch import Batch
-from feedmill.tokens.chat.learned import rule_for
+from feedmill.tokens.chat.answers import rule_for
 from feedmill.tokens.chat.reader import ChatSpec, Conversations
 from feedmill.tokens.encode import Encoding, encode_batch
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer

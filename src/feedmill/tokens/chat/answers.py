@@ -1,6 +1,12 @@
-"""Where the answers of a rendered conversation are, proven by rendering other conversations.
+"""The characters of a rendered conversation that contribute to the loss.
 
-The rule, for every template without generation blocks:
+generation  what the template marks with ``{% generation %}``
+turns       the answers of the assistant with the stop token of each
+last        the last answer only, by the same rule
+none        no mask: everything contributes
+auto        generation if the template has such blocks, else turns
+
+The rule of ``turns``, proven by rendering other conversations:
 
 begin   an answer begins after its header: where the text departs from the text with which the template asks for this
         answer (``add_generation_prompt``). Text that the template adds to an answer belongs to the answer.
@@ -11,23 +17,21 @@ Both are proven in one of two ways. Turn by turn: the text of the first messages
 begins. By differences: with other words in an answer, all but a range of the text stays as it is; header and stop token
 lie around this range as they do in the conversation that ends there. The second way takes templates that write earlier
 messages differently once more follow, such as those that remove thinking.
-
-`Skeletons` need neither for most conversations: all words are replaced by probes, and a text that is that of the probes
-with the words in their places has its answers where the probes had theirs.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from feedmill.documents.batch import BadDocument
-from feedmill.tokens.chat.forms import Messages
+from feedmill.errors import ConfigError
+from feedmill.tokens.chat.forms import Conversation, Messages, learns
 from feedmill.tokens.chat.render import Rendered, Span
 from feedmill.tokens.chat.values import Message, unread
 
+RULES = ("auto", "generation", "turns", "last", "none")
 ASSISTANT = "assistant"
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thought")
 """Keys of messages with thinking."""
@@ -37,12 +41,26 @@ Stops = tuple[str, ...]
 """Special tokens as text."""
 _PROBES = ("feedmill-probe-of-an-answer", "another-feedmill-probe")
 """Begin and end with other letters, so that no letter of an answer can be that of both."""
-_TAGS = re.compile(r"(</?think>)")
-_PLACE = re.compile(r"feedmill(\d+)x(\d+)probe")
-_KNOWN = 4096
-"""Skeletons that are kept."""
 _SHOWN = 60
 """Characters of each rendering in an error."""
+
+
+class Learned(NamedTuple):
+    """What of a conversation contributes to the loss.
+
+    Attributes:
+        spans: the ranges of characters, in order; None for all.
+        answers: the last range of each answer, which must end in a stop token.
+        ignored: messages whose weight has no effect.
+        unsure: whether headers of answers are unknown, so that they may be in the loss.
+        unthinking: whether thinking of an answer is not in the text.
+    """
+
+    spans: tuple[Span, ...] | None
+    answers: tuple[Span, ...]
+    ignored: tuple[int, ...]
+    unsure: bool = False
+    unthinking: bool = False
 
 
 class Answers:
@@ -173,6 +191,98 @@ class Answers:
         return before, max(before, len(text) - after)
 
 
+def rule_for(rule: str, has_generation: bool) -> str:
+    """Return the rule for a template. Raises ConfigError if it has no blocks that the rule needs."""
+    if rule not in RULES:
+        raise ConfigError(f"unknown chat mask {rule!r}", kind="bad-option", fix=f"Use one of {', '.join(RULES)}.")
+    if rule == "auto":
+        return "generation" if has_generation else "turns"
+    if rule == "generation" and not has_generation:
+        raise ConfigError(
+            "the chat template has no {% generation %} blocks",
+            kind="bad-option",
+            fix="Use --chat-mask turns, or a template that marks what the model generates.",
+        )
+    return rule
+
+
+def learned(
+    conversation: Conversation,
+    rendered: Rendered,
+    rule: str,
+    render: Render,
+    stops: Stops,
+) -> Learned:
+    """Return what of a conversation contributes to the loss.
+
+    Args:
+        conversation: the conversation.
+        rendered: its text.
+        rule: one of `RULES`, but not ``auto``.
+        render: renders other messages in the same way.
+        stops: tokens that end an answer.
+
+    Raises:
+        BadDocument: it cannot be proven where an answer is; or a weight is invalid.
+    """
+    messages = conversation.messages
+    weights = [learns(message, number) for number, message in enumerate(messages)]
+    if rule == "none":
+        last = (0, len(rendered.text)) if messages[-1].get("role") == ASSISTANT else None
+        return Learned(None, () if last is None else (last,), tuple(n for n, w in enumerate(weights) if w is not None))
+    if rule == "generation":
+        return _marked(conversation, rendered, render, weights, stops)
+    answers = [
+        number
+        for number, message in enumerate(messages)
+        if number >= conversation.first and message.get("role") == ASSISTANT
+    ]
+    chosen = [number for number in (answers[-1:] if rule == "last" else answers) if weights[number] is not False]
+    proof = Answers(messages, rendered.text, render, stops)
+    spans = tuple(map(proof.span, chosen))
+    ignored = tuple(number for number, weight in enumerate(weights) if weight and number not in chosen)
+    unthinking = any(
+        thought not in rendered.text[begin:end]
+        for number, (begin, end) in zip(chosen, spans, strict=True)
+        for thought in thoughts(messages[number])
+    )
+    return Learned(spans, spans, ignored, proof.unsure, unthinking)
+
+
+def _marked(
+    conversation: Conversation, rendered: Rendered, render: Render, weights: list[bool | None], stops: Stops
+) -> Learned:
+    """Return the loss by the blocks of the template."""
+    off = {number for number, weight in enumerate(weights) if weight is False}
+    answers = {number for number in off if conversation.messages[number].get("role") == ASSISTANT}
+    if answers and None in rendered.owners:
+        raise BadDocument(
+            f"it is unknown which generation block of the template is of message {min(answers)}, which must not be"
+            " learned (--chat-mask turns finds the answers without the blocks)"
+        )
+    begin = 0
+    if conversation.first:
+        begin = Answers(conversation.messages, rendered.text, render, stops).begin(conversation.first)
+    spans: list[Span] = []
+    ends: dict[object, Span] = {}
+    for number, ((first, stop), owner) in enumerate(zip(rendered.spans, rendered.owners, strict=True)):
+        if stop <= begin or owner in off:
+            continue
+        spans.append((max(first, begin), stop))
+        # Blocks of one message, or blocks that touch, are one answer, whose last block must have the stop token.
+        touching = owner is None and bool(ends) and next(reversed(ends.values()))[1] == first
+        ends[("block", number) if owner is None else owner] = spans[-1]
+        if touching:
+            del ends[list(ends)[-2]]
+    seen = {owner for owner in rendered.owners if owner is not None}
+    known = None not in rendered.owners
+    return Learned(
+        tuple(spans),
+        tuple(span for span in ends.values() if span[0] < span[1]),
+        tuple(number for number, weight in enumerate(weights) if weight and known and number not in seen),
+    )
+
+
 def ends_in(text: str, span: Span, stops: Stops) -> bool:
     """Return whether a range of characters ends in a stop token; white space may follow it."""
     return text[slice(*span)].rstrip().endswith(stops)
@@ -186,148 +296,6 @@ def thoughts(message: dict[str, Any]) -> list[str]:
     if isinstance(content, str) and "</think>" in content:
         found.append(content.partition("</think>")[0].rpartition("<think>")[2])
     return [thought.strip() for thought in found if isinstance(thought, str) and thought.strip()]
-
-
-class _Skeleton(NamedTuple):
-    """The text of a conversation of probes: pieces of the template, and the probes between them.
-
-    Attributes:
-        pieces: texts of the template; `places`: the number of the message, and of the text in it, after each but one.
-        spans: for each answer, piece and character in it where the answer begins and where it ends.
-        unsure: see `Answers`.
-    """
-
-    pieces: tuple[str, ...]
-    places: tuple[tuple[int, int], ...]
-    spans: tuple[tuple[int, int, int, int], ...]
-    unsure: bool
-
-    def found(self, text: str, words: Sequence[Sequence[str]], stops: Stops) -> tuple[Span, ...] | None:
-        """Return the answers of a text; None if it is not that of the probes with these words in their places."""
-        starts, at = [0], len(self.pieces[0])
-        if not text.startswith(self.pieces[0]):
-            return None
-        for (number, which), piece in zip(self.places, self.pieces[1:], strict=True):
-            word = words[number][which]
-            if word.endswith(stops):
-                return None
-            if not text.startswith(word, at):
-                return None
-            at += len(word)
-            if not text.startswith(piece, at):
-                return None
-            starts.append(at)
-            at += len(piece)
-        if at != len(text):
-            return None
-        return tuple((starts[a] + b, starts[c] + d) for a, b, c, d in self.spans)
-
-
-class Skeletons:
-    """Finds the answers of conversations, and keeps what it learned of conversations of the same shape."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, _Skeleton | None] = {}
-
-    def spans(
-        self,
-        messages: Messages,
-        numbers: Sequence[int],
-        text: str,
-        render: Render,
-        stops: Stops,
-        variant: Any,
-    ) -> tuple[tuple[Span, ...], bool]:
-        """Return the characters of answers, and whether headers of answers are unknown.
-
-        Args:
-            messages: the conversation; `numbers`: those of the answers.
-            text: its text.
-            render: renders other messages in the same way.
-            stops: tokens that end an answer.
-            variant: what else the text depends on; hashable.
-
-        Raises:
-            BadDocument: an answer cannot be proven; the message has both renderings.
-        """
-        shape, words = [], []
-        for message in messages:
-            kinds, texts = _shape(message)
-            shape.append(kinds)
-            words.append(texts)
-        key = (variant, tuple(numbers), tuple(shape))
-        if key not in self._known:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            try:
-                self._known[key] = _skeleton(messages, numbers, render, stops)
-            except BadDocument:
-                self._known[key] = None  # the words of each conversation decide
-        skeleton = self._known[key]
-        if skeleton is not None and (found := skeleton.found(text, words, stops)) is not None:
-            return found, skeleton.unsure
-        answers = Answers(messages, text, render, stops)
-        return tuple(map(answers.span, numbers)), answers.unsure
-
-
-def _skeleton(messages: Messages, numbers: Sequence[int], render: Render, stops: Stops) -> _Skeleton | None:
-    """Return the skeleton of a conversation; None if an answer begins or ends inside of a probe."""
-    probed = [_probed(message, number) for number, message in enumerate(messages)]
-    text = render(probed).text
-    answers = Answers(probed, text, render, stops)
-    spans = list(map(answers.span, numbers))
-    probes = list(_PLACE.finditer(text))
-    begins, ends = [0, *(probe.end() for probe in probes)], [*(probe.start() for probe in probes), len(text)]
-    placed = []
-    for begin, end in spans:
-        first, last = bisect_left(ends, begin), bisect_right(begins, end) - 1
-        if begin < begins[first] or end > ends[last]:
-            return None
-        placed.append((first, begin - begins[first], last, end - begins[last]))
-    pieces = tuple(text[begin:end] for begin, end in zip(begins, ends, strict=True))
-    places = tuple((int(probe[1]), int(probe[2])) for probe in probes)
-    return _Skeleton(pieces, places, tuple(placed), answers.unsure)
-
-
-def _texts(message: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the texts of a message whose words are replaced, by key, each in pieces with the tags of thinking."""
-    names = ("content", *THOUGHTS) if message.get("role") == ASSISTANT else ("content",)
-    return [(name, _TAGS.split(value)) for name in names if isinstance(value := dict.get(message, name), str)]
-
-
-def _shape(message: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Return what decides the skeleton of a message, which includes the white space around words, and its words."""
-    words: list[str] = []
-    kinds: list[Any] = []
-    replaced = set()
-    for name, pieces in _texts(message):
-        replaced.add(name)
-        kinds.append(name)
-        for number, piece in enumerate(pieces):
-            word = "" if number % 2 else piece.strip()
-            if not word:
-                kinds.append(piece)
-                continue
-            words.append(word)
-            kinds.append(tuple(piece.split(word, 1)) if len(word) < len(piece) else None)
-    kinds += [
-        (key, value if isinstance(value, str) else repr(value))
-        for key, value in dict.items(message)
-        if key not in replaced
-    ]
-    return tuple(kinds), words
-
-
-def _probed(message: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return a message with probes instead of words."""
-    found, count = dict(dict.items(message)), 0  # not read as a template reads it
-    for name, pieces in _texts(message):
-        for at, piece in enumerate(pieces):
-            if at % 2 == 0 and (word := piece.strip()):
-                pieces[at] = piece.replace(word, f"feedmill{number}x{count}probe", 1)
-                count += 1
-        found[name] = "".join(pieces)
-    return found
 
 
 def _worded(message: dict[str, Any]) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from feedmill.tokens.chat.answers import ends_in
+from feedmill.tokens.chat.answers import Learned, ends_in
 from feedmill.tokens.chat.forms import KEYS, MEDIA, Conversation
-from feedmill.tokens.chat.learned import Learned
 from feedmill.tokens.chat.values import CONVERTED, Message, unread
 
 NO_STOP = "answers whose loss does not end in a stop token"

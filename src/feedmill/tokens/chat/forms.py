@@ -28,6 +28,7 @@ MEDIA = ("image", "images", "video", "videos", "audio", "audios")
 UNSUPPORTED = {"train_detail": "ranges inside of a message"}
 """Keys that would change the loss in a way that is unsupported."""
 _WEIGHING = frozenset((*KEYS, *UNSUPPORTED))
+_UNREAD = frozenset((*MEDIA, *KEYS, "system"))
 
 FORMS = ("messages", "sharegpt", "prompt", "preference")
 EACH = "each"
@@ -136,9 +137,11 @@ def conversation_of(row: Any, form: str, side: str = "") -> Conversation:
     if form not in (EACH, own):
         raise BadDocument(f"it has the form {own!r}, not {form!r}")
     tools = _tools(row.get("tools"))
+    found = _conversation(row, own, side, tools)
+    if _UNREAD.isdisjoint(row):
+        return found  # nearly all
     ignored = (*MEDIA, *KEYS) if own == "sharegpt" and isinstance(row.get("system"), str) else (*MEDIA, *KEYS, "system")
     unread = tuple(f"{key!r} of the row" for key in ignored if row.get(key) not in (None, "", []))
-    found = _conversation(row, own, side, tools)
     return found._replace(unread=(*unread, *found.unread))
 
 

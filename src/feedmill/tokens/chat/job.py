@@ -21,7 +21,6 @@ from feedmill.tokens.chat.reader import ChatSpec
 from feedmill.tokens.ends import AUTO, ends_of
 from feedmill.tokens.kinds.find import find_tokenizer
 from feedmill.tokens.kinds.model import is_pieces
-from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def tokenize_chats(
         run: runs the job for one output.
     """
     _refuse_options(options)
-    tokenizer = _for_templates(options.tokenizer, options.template_source)
+    tokenizer = _for_templates(options)
     form = _first_form(files) if options.chat == AUTO else str(options.chat)
     name = None if options.chat_template is None else os.fspath(options.chat_template)
     eos = None if options.eos == AUTO else ends_of(tokenizer, None, options.eos).eos
@@ -71,17 +70,18 @@ def tokenize_chats(
     return report
 
 
-def _for_templates(given: str | os.PathLike[str] | Tokenizer, source: TemplateSource) -> Tokenizer:
-    """Return the tokenizer with the reference engine, which alone tells which characters a token has.
+def _for_templates(options: Tokenize) -> Tokenizer:
+    """Return the tokenizer, which reads special tokens in texts.
 
     Raises:
         ConfigError: special tokens in a text, which templates write, would be plain text; or as `load_tokenizer`.
     """
+    given, source = options.tokenizer, options.template_source
     if isinstance(given, Tokenizer) and given.reads_special:
         return given
     path = given.path if isinstance(given, Tokenizer) else find_tokenizer(os.fspath(given))
     source = "class" if is_pieces(path) or source == "auto" else source
-    found = load_tokenizer(path if isinstance(given, Tokenizer) else given, "hf", template_source=source)
+    found = load_tokenizer(path if isinstance(given, Tokenizer) else given, options.backend, template_source=source)
     if not found.reads_special:
         raise ConfigError(
             f"chat templates write special tokens as text, which {found.kind} encodes as plain text",
@@ -139,7 +139,6 @@ def _refuse_options(options: Tokenize) -> None:
         (options.specials_as_text, "--specials-as-text", "A template writes special tokens as text."),
         (options.mask, "--loss", "Use --chat-mask."),
         (options.text != "text", "--text", "Name the columns messages, conversations, prompt, chosen ..."),
-        (options.backend not in (AUTO, "hf"), "--tokenizer-backend", "Conversations need the reference engine, hf."),
     ):
         if wrong:
             raise ConfigError(f"{what} cannot be combined with --chat", kind="unknown-option", fix=fix)

@@ -9,24 +9,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from feedmill.documents.batch import BadDocument, Record
 from feedmill.documents.textpath import checked, load_json
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
-from feedmill.tokens.chat.answers import Skeletons
+from feedmill.tokens.chat.answers import learned, rule_for
 from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
-from feedmill.tokens.chat.learned import learned, rule_for
 from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
+from feedmill.tokens.chat.shapes import Plain, Shape, Skeleton, shape_of, shape_of_plain, skeleton_of
 from feedmill.tokens.chat.values import Notes, as_seen
 from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
+from feedmill.tokens.chat.watched import Watch
 from feedmill.tokens.template import CONFIG, family_of, read_settings
 from feedmill.tokens.tokenizer import Tokenizer
 
@@ -36,6 +40,10 @@ MOST_SLOW = 3
 """Conversations in a row that may exceed it; then the template is at fault."""
 MEMORY = 1 << 30
 """Bytes of memory for templates and one conversation."""
+_KNOWN = 4096
+"""Skeletons that are kept."""
+_TRUSTED = 2
+"""Uses of a skeleton before one is verified; then each whose number is a power of two."""
 _SLOW = "took longer than"
 _NO_STOP = ("bos_token", "unk_token", "mask_token")
 """Special tokens that do not end an answer, unless they are the EOS too."""
@@ -49,7 +57,7 @@ class ChatSpec:
         form, side: see `conversation_of`.
         template: the template; `with_tools`: the one for rows with tools, or None for the same.
         special: special tokens by name, for the template.
-        rule: rule of the loss mask, not ``auto``; see `feedmill.tokens.chat.learned`.
+        rule: rule of the loss mask, not ``auto``; see `feedmill.tokens.chat.answers`.
         today: date for templates that ask for it, such as 2026-01-31; None for others.
         variables: further variables of the template; a row's own come before them.
         stops: tokens that end an answer, as text.
@@ -152,7 +160,8 @@ class ChatReader:
     def __init__(self, spec: ChatSpec) -> None:
         self.spec = spec
         prepare_children()
-        self._sandbox = Sandbox(Conversations(spec).record, SECONDS, memory=MEMORY)
+        self._conversations = Conversations(spec)
+        self._sandbox = Sandbox(self._conversations.rendered, SECONDS, memory=MEMORY)
         self._slow = 0
         """Conversations in a row that took too long."""
 
@@ -164,8 +173,27 @@ class ChatReader:
 
         Raises:
             ConfigError: several conversations in a row took too long.
+            FeedmillError: a conversation is rendered in another way than its shape.
         """
-        for examined in self._sandbox.map(rows):
+        waiting: list[Any] = []
+        """Documents, and rows that must be rendered."""
+        for row in rows:
+            found = self._conversations.written(row)
+            waiting.append(row if found is None or found is UNKNOWN else found)
+            if found is UNKNOWN:  # the rows that follow may have its shape
+                yield from self._settled(waiting)
+                waiting.clear()
+        yield from self._settled(waiting)
+
+    def _settled(self, waiting: Sequence[Any]) -> Iterator[Record]:
+        rendered = self._sandbox.map([row for row in waiting if not isinstance(row, Record)])
+        for row in waiting:
+            if isinstance(row, Record):
+                yield row
+                continue
+            examined = next(rendered)
+            if isinstance(examined, FeedmillError):
+                raise examined
             slow = isinstance(examined, Failure) and examined.why.startswith(_SLOW)
             self._slow = self._slow + 1 if slow else 0
             if self._slow >= MOST_SLOW:
@@ -174,7 +202,12 @@ class ChatReader:
                     kind="bad-template",
                     fix="Use another template; for very long conversations, --chat-mask last needs less time.",
                 )
-            yield Record(None, _reason(examined)) if isinstance(examined, Failure) else examined
+            if isinstance(examined, Failure):
+                yield Record(None, _reason(examined))
+            else:
+                record, news = examined
+                self._conversations.learn(news)
+                yield record
 
     def close(self) -> None:
         """End the child process; the next row starts another."""
@@ -189,45 +222,115 @@ def _reason(failure: Failure) -> str:
     return f"the conversation cannot be rendered ({failure.why})"
 
 
+_PLAIN = msgspec.json.Decoder(Plain)
+UNKNOWN = Record(None)
+"""A conversation whose shape was not rendered yet."""
+News = list[tuple[Shape, Skeleton | None]]
+"""Skeletons of shapes; None for a shape of which each conversation must be rendered."""
+
+
 class Conversations:
-    """Renders conversations in this process."""
+    """Renders conversations in this process, or writes those of known shapes without rendering."""
 
     def __init__(self, spec: ChatSpec) -> None:
         self.spec = spec
         # As in transformers, variables come before special tokens of the same name.
         self._special = {name: list(value) if isinstance(value, tuple) else value for name, value in spec.special}
         self._special |= {"documents": None, **{name: json.loads(text) for name, text in spec.variables}}
-        self._templates: dict[str, tuple[Template, bool]] = {}
-        self._placing, self._skeletons = Placing(), Skeletons()
+        self._template = cache(self._compiled)
+        self._placing = Placing()
+        self._shapes: dict[Shape, Skeleton | None] = {}
+        self._news: News = []
+        self._sides = (spec.side, *(side for side in SIDES if spec.side and side != spec.side))
+        """The other side of a pair must be valid too: documents of both sides have the same numbers."""
+
+    def learn(self, news: News) -> None:
+        """Add skeletons."""
+        if len(self._shapes) + len(news) > _KNOWN:
+            self._shapes.clear()
+        self._shapes.update(news)
+
+    def written(self, row: Any) -> Record | None:
+        """Return the document of a line or a row of a known shape, which is not rendered.
+
+        Returns:
+            None if it must be rendered, also now and then to verify its shape; `UNKNOWN` if that is to tell its shape.
+        """
+        if self.spec.media:
+            return None
+        if isinstance(row, bytes) and self.spec.form in ("messages", EACH):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                plain = _PLAIN.decode(row)
+                if (found := shape_of_plain(plain)) is not None:
+                    return self._of_shape(*found, plain.id)
+        document: Record | None = None
+        try:
+            row = self._row(msgspec.json.decode(row) if isinstance(row, bytes) else row)
+            for side in self._sides:
+                conversation = conversation_of(row, self.spec.form, side)
+                found = shape_of(conversation, row_variables(row))
+                other = self._of_shape(*found, row.get("id"))
+                if other is None or other is UNKNOWN:
+                    return other
+                document = document or other
+        except Exception:  # rendering tells what is wrong
+            return None
+        return document
+
+    def _of_shape(self, shape: Shape, words: Sequence[str], name: object) -> Record | None:
+        skeleton = self._shapes.get(shape, UNKNOWN)
+        if skeleton is None:
+            return None
+        if isinstance(skeleton, Record) or not skeleton.asked:
+            return UNKNOWN
+        own = skeleton.written(words)
+        if own is None:
+            return None
+        skeleton.uses += 1
+        if not skeleton.uses & (skeleton.uses - 1) and skeleton.uses > _TRUSTED:
+            return None
+        return Record(own[0], "", (own[1], skeleton.closing, skeleton.said, name))
+
+    def rendered(self, row: Any) -> tuple[Record, News] | FeedmillError:
+        """Return the document of a line or a row, and skeletons of new shapes; an error if one was wrong."""
+        self._news = []
+        try:
+            return self.record(row), self._news
+        except FeedmillError as error:
+            return error
 
     def record(self, row: Any) -> Record:
-        """Return the document of a line or a row, with the reason if it has no text."""
+        """Return the document of a line or a row, with the reason if it has no text.
+
+        Raises:
+            FeedmillError: it is rendered in another way than its shape.
+        """
         try:
-            row = load_json(row) if isinstance(row, bytes) else row
-            if self.spec.form == EACH and isinstance(row, list):  # a part may be the list of messages itself
-                row = {"messages": row}
-            # The other side must be valid too: documents of both sides have the same numbers.
-            for other in SIDES if self.spec.side else ():
-                if other != self.spec.side:
-                    self._document(row, other)
-            text, spans = self._document(row, self.spec.side)
+            row = self._row(load_json(row) if isinstance(row, bytes) else row)
+            (text, spans), *_ = [self._document(row, side) for side in self._sides]
             return Record(checked(text, "the conversation"), "", (*spans, row.get("id")))
         except BadDocument as error:
             return Record(None, str(error))
 
+    def _row(self, value: Any) -> Any:
+        """Return a row; a part may be the list of messages itself."""
+        return {"messages": value} if self.spec.form == EACH and isinstance(value, list) else value
+
     def _document(self, row: Any, side: str) -> tuple[str, tuple[Any, bool, tuple[str, ...]]]:
         """Return the text of a conversation, and the fields of its document."""
-        conversation = conversation_of(row, self.spec.form, side)
+        spec = self.spec
+        conversation = conversation_of(row, spec.form, side)
         notes: Notes = set()
         own = row_variables(row)
         given = conversation.messages
         render = partial(self._render, conversation.tools, own)
-        if self.spec.media:
+        if spec.media:
             given = self._placing.placed(
                 given,
                 lambda messages: render(as_seen(messages, set(), objects=False)).text,
                 (conversation.tools is None, repr(own)),
             )
+        shape, words = shape_of(conversation._replace(messages=given), own)
         conversation = conversation._replace(messages=as_seen(given, notes, objects=False))
         try:
             rendered = render(conversation.messages)
@@ -240,22 +343,43 @@ class Conversations:
                 rendered = render(objects)
             except BadDocument:
                 raise error from None
-        unread = checks.unread_keys(conversation, self._template(conversation.tools)[1])
-        variant = (repr(conversation.tools), repr(own))
-        spans = learned(conversation, rendered, self.spec.rule, render, self.spec.stops, self._skeletons, variant)
-        text, answers = rendered.text, spans.answers
+        text = rendered.text
+        unread = checks.unread_keys(conversation, self._template(conversation.tools is not None)[1])
+        learn = partial(learned, rule=spec.rule, render=render, stops=spec.stops)
+        asked = self._shapes.get(shape)
+        if shape not in self._shapes:
+            skeleton = skeleton_of(conversation, shape, spec.stops, render, learn)
+        elif asked is not None and not asked.asked:  # a second one: more are likely
+            watched = partial(self._render, conversation.tools, own)
+            skeleton = replace(asked)
+            skeleton.ask(conversation.messages, lambda messages, watch: watched(messages, watch=watch))
+        else:
+            skeleton = asked
+        found = skeleton and skeleton.found(text, words)
+        if skeleton is not None and found is None and (other := skeleton.written(words)) is not None:
+            raise FeedmillError(
+                "the chat template renders a conversation in another way than one of the same shape:"
+                f" {text[:200]!r}, not {other[0][:200]!r}",
+                kind="verification-failed",
+                fix="Report the template.",
+            )
+        spans = found or learn(conversation, rendered)
+        answers = spans.answers
         closing = spans.spans is not None and bool(answers) and checks.is_closed(text, answers[-1])
-        spec = self.spec
-        said = checks.check(conversation, text, spans, unread, notes, stops=spec.stops, closed=spec.closed)
-        return text, (spans.spans, closing, said)
+        remarks = checks.check(conversation, text, spans, unread, notes, stops=spec.stops, closed=spec.closed)
+        if skeleton is not None and found is not None and skeleton.said is None:
+            skeleton = replace(skeleton, said=remarks, closing=closing)
+        if skeleton is not asked or shape not in self._shapes:
+            self.learn([(shape, skeleton)])
+            self._news.append((shape, skeleton))
+        return text, (spans.spans, closing, remarks)
 
-    def _template(self, tools: list[Any] | None) -> tuple[Template, bool]:
-        """Return the template, and whether it reads tools; compiled once."""
-        text = self.spec.template if tools is None or self.spec.with_tools is None else self.spec.with_tools
-        if text not in self._templates:
-            today = None if self.spec.today is None else date.fromisoformat(self.spec.today)
-            self._templates[text] = Template(text, today), "tools" in variables_of(text)
-        return self._templates[text]
+    def _compiled(self, with_tools: bool, watched: bool = False) -> tuple[Template, bool]:
+        """Return the template, and whether it reads tools."""
+        spec = self.spec
+        text = spec.with_tools if with_tools and spec.with_tools is not None else spec.template
+        today = None if spec.today is None else date.fromisoformat(spec.today)
+        return Template(text, today, watched=watched), not watched and "tools" in variables_of(text)
 
     def _render(
         self,
@@ -263,6 +387,7 @@ class Conversations:
         own: Mapping[str, Any],
         messages: Messages,
         add_generation_prompt: bool = False,
+        watch: Watch | None = None,
     ) -> Rendered:
         variables: Mapping[str, Any] = {
             **self._special,
@@ -272,7 +397,8 @@ class Conversations:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template(tools)[0].render(**variables)
+            template, _ = self._template(tools is not None, watch is not None)
+            return template.render(**variables) if watch is None else template.watch(watch, **variables)
         except MemoryError:
             raise
         except Exception as error:  # a template can raise anything

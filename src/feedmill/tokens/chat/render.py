@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.tokens.chat.values import Message, unquoted
+from feedmill.tokens.chat.watched import Watch, watching
 
 Span = tuple[int, int]
 """Begin and end of a range of characters."""
@@ -54,20 +55,27 @@ class Template:
     Args:
         text: the template.
         today: the date of the function ``strftime_now``.
+        watched: whether to render `feedmill.tokens.chat.watched.Word`, for `watch`.
 
     Raises:
         MissingExtra: jinja2 is not installed.
         ConfigError: a syntax error, or a generation block whose position is unknown; the message has its line.
     """
 
-    def __init__(self, text: str, today: date | None = None) -> None:
-        environment = sandbox(extensions=[_generation_tag(), "jinja2.ext.loopcontrols"])
+    def __init__(self, text: str, today: date | None = None, *, watched: bool = False) -> None:
+        environment = sandbox(watched, extensions=[_generation_tag(), "jinja2.ext.loopcontrols"])
         environment.globals["strftime_now"] = lambda format: (
             datetime(today.year, today.month, today.day) if today else datetime.now()
         ).strftime(format)
         self._environment = environment
         self.has_generation, self._loops = _generation(environment, text)
         self._compiled = compiled(environment, text)
+
+    def watch(self, watch: Watch, **variables: Any) -> Rendered:
+        """Return `render`, and note what is asked of the words in the variables. Raises as `render`."""
+        self._environment.watch = watch
+        watch.blind = self._environment.escapes
+        return self.render(**variables)
 
     def render(self, **variables: Any) -> Rendered:
         """Return the text and its generation blocks.
@@ -82,7 +90,7 @@ class Template:
         pieces: list[str] = []
         for piece in self._compiled.generate(**variables):
             pieces.append(piece)
-            tracker.written += len(piece)
+            tracker.written += str.__len__(piece)  # a watched text notes that its own is asked for
             if tracker.written > MOST:
                 raise ValueError(f"the text is longer than {MOST:,} characters")
         text = "".join(pieces)
@@ -100,8 +108,12 @@ def template_of(text: str, thread: int, today: date | None = None) -> Template: 
     return Template(text, today)
 
 
-def sandbox(**options: Any) -> Any:
+def sandbox(watched: bool = False, **options: Any) -> Any:
     """Return a sandboxed jinja2 environment with the filter ``tojson`` and the function ``raise_exception``.
+
+    Args:
+        watched: see `Template`.
+        options: of the environment.
 
     Raises:
         MissingExtra: jinja2 is not installed.
@@ -115,8 +127,11 @@ def sandbox(**options: Any) -> Any:
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, **options)
+    kind = watching(ImmutableSandboxedEnvironment) if watched else ImmutableSandboxedEnvironment
+    environment = kind(trim_blocks=True, lstrip_blocks=True, **options)
     environment.filters["tojson"] = _tojson
+    if watched:
+        environment.begin()
     environment.globals["raise_exception"] = raise_exception
     return environment
 
@@ -217,7 +232,7 @@ def _generation_tag() -> type[Any]:
             return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
         def _note(self, context: Any, caller: Callable[[], str]) -> str:
-            block = caller()
+            block = str.__str__(caller())
             tracker = getattr(self.environment, "feedmill_tracker", None)
             if tracker is not None:
                 tracker.add(block, context)

@@ -20,18 +20,14 @@ _CALLS = ("tool_calls", "function_call")
 
 
 class Message(dict[str, Any]):
-    """A message that knows which of its keys were read.
-
-    Attributes:
-        number: its number in the conversation; `seen`: the keys that were read.
-    """
+    """A message that knows which of its keys were read, and whether all were listed."""
 
     # The sandbox does not give templates attributes that begin with an underscore.
-    __slots__ = ("_number", "_seen")
+    __slots__ = ("_listed", "_number", "_seen")
 
     def __init__(self, values: Mapping[str, Any], number: int) -> None:
         super().__init__(values)
-        self._number, self._seen = number, set[Any]()
+        self._number, self._seen, self._listed = number, set[Any](), False
 
     def __getitem__(self, key: str) -> Any:
         self._seen.add(key)
@@ -49,16 +45,20 @@ class Message(dict[str, Any]):
         return iter(self.keys())
 
     def keys(self) -> Any:
-        self._seen.update(super().keys())
+        self._list()
         return super().keys()
 
     def values(self) -> Any:
-        self._seen.update(super().keys())
+        self._list()
         return super().values()
 
     def items(self) -> Any:
-        self._seen.update(super().keys())
+        self._list()
         return super().items()
+
+    def _list(self) -> None:
+        self._listed = True
+        self._seen.update(super().keys())
 
 
 def unread(message: Message) -> list[str]:

@@ -18,13 +18,12 @@ import binascii
 import heapq
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from feedmill.errors import ConfigError, suggestion
@@ -253,21 +252,6 @@ class RankEngine(TokenizerEngine):
         if before is None or after is None:
             return ids, np.stack((first, last + 1), axis=1).astype(np.int64)
         return ids, np.stack((before[first], after[last]), axis=1)
-
-    def masked(
-        self, texts: list[str], spans: Sequence[Sequence[tuple[int, int]] | None], ordinary: bool
-    ) -> list[tuple[Uint32s, npt.NDArray[np.bool_] | None]]:
-        """Return the ids of texts without the template, and which tokens have a character of the spans of each text."""
-        found: list[tuple[Uint32s, npt.NDArray[np.bool_] | None]] = []
-        for text, ranges in zip(texts, spans, strict=True):
-            ids, places = self.offsets(text, False, ordinary)
-            mask = None
-            if ranges is not None:
-                mask = np.zeros(len(ids), np.bool_)
-                for start, stop in ranges:
-                    mask |= (places[:, 0] < stop) & (places[:, 1] > start)
-            found.append((ids, mask))
-        return found
 
     def _ids(self, text: str, ordinary: bool) -> Iterator[int]:
         if self._model.nfc:
