@@ -13,7 +13,8 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
   `cost_cache.py`; sizes of their media: `mediatable.py`; what they contain: `content.py`.
 - Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `mp4/`, `videocut.py`,
   `orientation.py`.
-- Names and settings: `braces.py`, `yamls.py`, `objects.py`, `settings.py` (closed tables of other tools).
+- Names and settings: `hub_splits.py` (splits by names, as Hugging Face finds them), `braces.py`, `yamls.py`,
+  `objects.py`, `settings.py` (closed tables of other tools).
 - Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`, `cells.py`.
 - Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
 """

@@ -21,7 +21,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound, did_you_mean, suggestion
 from feedmill.formats.costs import LOSS_TOKENS
-from feedmill.formats.format import TRAIN_OR_ALL
+from feedmill.formats.format import ALL_SPLITS, TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.identity import Identity, identities
@@ -78,7 +78,6 @@ from feedmill.planning.recipes.skip import read_entries, with_skips
 from feedmill.planning.tokens import Tokens, per_sample, per_sample_of_many
 from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
-from feedmill.samples.open import ALL_SPLITS
 from feedmill.samples.open import open as open_dataset
 from feedmill.samples.views import SelectedDataset
 from feedmill.storage import join_url, open_store
@@ -323,10 +322,15 @@ class _Compiler:
             self.opened[known] = self.open(path, **options)
         return self.opened[known]
 
+    @property
+    def opens_datasets(self) -> bool:
+        """Return whether sources are opened by `feedmill.open`, not by a function of the caller."""
+        return getattr(self.open, "func", self.open) is open_dataset
+
     def training(self, path: str, options: dict[str, Any]) -> Dataset:
         """Return the split ``train`` of a dataset; all of it if it has no such split."""
         train = {**options, "split": "train"}
-        if getattr(self.open, "func", self.open) is open_dataset and options.keys() <= _PLAIN_OPTIONS:
+        if self.opens_datasets and options.keys() <= _PLAIN_OPTIONS:
             if _key(path, train) in self.opened:
                 return self.dataset(path, train)
             dataset = self.dataset(path, {**options, "split": TRAIN_OR_ALL})
@@ -767,7 +771,8 @@ class Walk:
         compiler = self.compiler
         assert wanted.path is not None
         given = {"split": wanted.split, "dataset_config": wanted.dataset_config, "split_config": wanted.split_config}
-        options: dict[str, Any] = {key: value for key, value in given.items() if value not in (None, ALL_SPLITS)}
+        unset = (None,) if compiler.opens_datasets else (None, ALL_SPLITS)
+        options: dict[str, Any] = {key: value for key, value in given.items() if value not in unset}
         windows = getattr(wanted, "windows", None)
         episodes = self.episodes(wanted)
         if episodes:
