@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.curation import cells, dolma_stat, injection, near, tagging
+from benchmarks.curation import cells, dolma_stat, injection, models, near, tagging
 
-PEERS = ("dolma", "minhash")
+PEERS = ("dolma", "minhash", "models")
 NEEDS = (dolma_stat.TOKENIZER,)
-PARTS = {**tagging.PARTS, **dolma_stat.PARTS, **near.PARTS, **injection.PARTS, **cells.PARTS}
+PARTS = {**tagging.PARTS, **dolma_stat.PARTS, **near.PARTS, **injection.PARTS, **cells.PARTS, **models.PARTS}

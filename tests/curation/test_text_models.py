@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from feedmill.curation.models.files import find_model, parse
+from feedmill.curation.models import texts as of_texts
+from feedmill.curation.models.files import Settings, find_model, parse
 from feedmill.curation.models.networks import CPU_TOKENS, Network, batches
 from feedmill.curation.models.tagger import load
-from feedmill.curation.models.texts import averaged, labels_of
+from feedmill.curation.models.texts import Counts, Tokens, Words, averaged, labels_of
+from feedmill.curation.plugins import DocResult, Document, built_in
 from feedmill.curation.registry import Choice
 from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound
@@ -105,9 +108,6 @@ def network(runner: Any, **settings: Any) -> Network:
     """A network with another runner, without the package of the real one."""
     model = find_model(str(GOLDEN / "onnx"))
     made = Network.__new__(Network)
-    from feedmill.curation.models.files import Settings
-    from feedmill.curation.models.texts import Counts, Tokens
-
     wanted = Settings(**settings)
     made.counts, made.path, made.pad, made.labels, made.normalize = Counts(), "m", 0, ("score",), False
     made.tokens = Tokens(model, wanted.tokens or 24, wanted, special=True)
@@ -124,6 +124,53 @@ def test_a_batch_too_large_for_the_memory_of_a_gpu_is_halved() -> None:
     assert found.counts.tokens == int(wanted.sum()) and found.counts.padding < found.counts.tokens / 4
     with pytest.raises(ConfigError, match="out of memory"):
         network(Counting(1)).scores(["cat"])
+
+
+@pytest.mark.parametrize("cut", ["BertPreTokenizer", "Whitespace", "WhitespaceSplit"])
+@pytest.mark.parametrize("form", [["BertNormalizer"], ["NFKC", "Lowercase"], []])
+def test_words_are_encoded_as_in_their_texts(cut: str, form: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import tokenizers
+
+    made = tokenizers.Tokenizer.from_file(str(GOLDEN / "onnx/tokenizer.json"))
+    made.add_special_tokens(["[CLS]", "[x]"])
+    if form:
+        made.normalizer = tokenizers.normalizers.Sequence([getattr(tokenizers.normalizers, one)() for one in form])
+    made.pre_tokenizer = getattr(tokenizers.pre_tokenizers, cut)()
+    parts = [
+        *" \n\t\r\x0b\x0c\x00\x1c\x85\xa0\u2028\u3000\u200b\u0301\u0338=<.'#_éΣςİ中日🎉",
+        "[CLS]",
+        "[x]",
+        "##s",
+        "cats",
+        " the ",
+    ]
+    rng = np.random.default_rng(3)
+    texts = ["".join(rng.choice(parts, rng.integers(0, 30))) for _ in range(600)]
+    words = Words.of(made)
+    assert words is not None and Words.of(tokenizers.Tokenizer(tokenizers.models.BPE())) is None
+    for _ in range(2):
+        ids, sizes = words.encode(texts)
+        wanted = [one.ids for one in made.encode_batch(texts, add_special_tokens=False)]
+        assert [one.tolist() for one in np.split(ids, np.cumsum(sizes)[:-1])] == wanted
+        monkeypatch.setattr(of_texts, "_HELD", 0)  # all are forgotten, and encoded again
+
+
+@pytest.mark.parametrize("long", ["first", "windows"])
+def test_windows_are_those_of_the_package(long: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["cat " * k for k in range(40)]
+    tokens = Tokens(model := find_model(str(GOLDEN / "onnx")), 9, Settings(long=long), special=True)
+    tokens.tokenizer.enable_truncation(9)
+    wanted = [
+        part.ids for one in tokens.tokenizer.encode_batch(texts) for part in [one, *one.overflowing * (long != "first")]
+    ]
+    tokens.tokenizer.no_truncation()
+    for words in (tokens.words, None):
+        monkeypatch.setattr(tokens, "words", words)
+        ids, sizes, _ = tokens.windows(texts, counts := Counts())
+        assert [one.tolist() for one in np.split(ids, np.cumsum(sizes)[:-1])] == wanted
+        assert counts.cut == (32 if long == "first" else 0)
+    with pytest.raises(ConfigError, match="room for special tokens only"):
+        Tokens(model, 2, Settings(), special=True)
 
 
 def test_long_texts_are_read_to_the_first_window_or_in_all() -> None:
@@ -156,6 +203,7 @@ def test_scores_of_transformers_equal_its_own(tmp_path: Path) -> None:
     own.save_pretrained(tmp_path)
     model = opened(f"{tmp_path},device=cpu")
     found, tokenizer = model.scores(TEXTS), model.tokens.tokenizer
+    tokenizer.enable_truncation(24)
     for text, scores in zip(TEXTS, found, strict=True):
         with torch.inference_mode():
             logits = own(torch.tensor([tokenizer.encode(text).ids])).logits[0].double()
@@ -179,12 +227,13 @@ def test_attributes_do_not_depend_on_workers_and_models_make_them_stale(tmp_path
         rows = [document(1000 * part + k, text * (part + 1)) for k, text in enumerate(texts)]
         write_documents(tmp_path / f"documents/{part}.jsonl", rows)
     taggers = [f"model:{model}", f"other=model:{model},tokens=4,long=windows", f"model:{FASTTEXT}"]
+    taggers += [f"net=model:{GOLDEN}/onnx"] if find_spec("onnxruntime") else []
 
     def run(name: str, workers: int, *given: str) -> Any:
         return tag([f"{tmp_path}/documents"], given or taggers, name=name, workers=workers, progress=False)
 
     one, two = run("x", 1), run("y", 3)
-    assert one.models == two.models and set(one.models) == {"quality", "other"}
+    assert one.models == two.models and {"quality", "other"} <= set(one.models)
     made = contents(tmp_path / "attributes/x")
     assert [*made.values()] == [v.replace(b'"y__', b'"x__') for v in contents(tmp_path / "attributes/y").values()]
     row = json.loads(next(iter(made.values())).splitlines()[0])["attributes"]
@@ -195,6 +244,17 @@ def test_attributes_do_not_depend_on_workers_and_models_make_them_stale(tmp_path
     assert run("x", 1).reused == 0
     assert run("x", 1, *taggers[1:]).reused == 0 and run("x", 1, *taggers[1:]).reused == 3
     assert run("x", 1, f"other=model:{model},tokens=5", taggers[2]).reused == 0
+
+
+def test_a_model_is_a_class_to_derive_from() -> None:
+    class Best(built_in(f"model:{GOLDEN}/static,tokens=40")):  # type: ignore[misc]
+        def tag_batch(self, documents: Any) -> list[DocResult]:
+            found = super().tag_batch(documents)
+            return [DocResult(one.doc, [max(one.spans, key=lambda span: span.score)]) for one in found]
+
+    (span,) = Best().predict(Document("web", "7", TEXTS[0])).spans
+    scores = opened(f"{GOLDEN}/static").scores(TEXTS[:1])[0]
+    assert (span.start, span.end, span.score) == (0, len(TEXTS[0]), scores.max()) and span.type in ("science", "news")
 
 
 def test_names_and_settings() -> None:

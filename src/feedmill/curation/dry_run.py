@@ -8,6 +8,7 @@ from contextlib import closing
 from feedmill.curation.attribute_set import MANIFEST, manifests
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
+from feedmill.documents.rows import parse_documents
 from feedmill.errors import FeedmillError
 from feedmill.jobs.dry_run import DryRun
 from feedmill.storage import open_store
@@ -19,9 +20,9 @@ _FILES = 64
 def read_first(
     dry: DryRun,
     files: Sequence[DocumentFile],
-    count: Callable[[DocumentFile, bytes], int],
+    count: Callable[[DocumentFile, bytes], int] | None = None,
     *,
-    fields: Sequence[str] | None = None,
+    fields: Sequence[str] | None = ("id", "text"),
     packed: str | None = None,
     failed: list[FeedmillError] | None = None,
 ) -> int | None:
@@ -29,7 +30,8 @@ def read_first(
 
     Args:
         files: those that the real run reads.
-        count: checks a block of lines of a file, from its first one, and returns the number of its documents.
+        count: checks a block of lines of a file, from its first one, and returns the number of its documents. By
+            default, each needs an id and a text.
         fields, packed: see `read_blocks`.
         failed: receives the errors, where invalid files are skipped.
 
@@ -42,7 +44,7 @@ def read_first(
         try:
             with closing(read_blocks(file, fields=fields, packed=packed)) as blocks:
                 block = next(blocks, None)
-                documents += count(file, bytes(block)) if block is not None else 0
+                documents += (count or _count)(file, bytes(block)) if block is not None else 0
                 whole = whole and (block is None or next(blocks, None) is None)
         except FeedmillError as error:
             error.file = error.file or file.name
@@ -52,6 +54,10 @@ def read_first(
     if whole:
         dry.counts["documents"] = documents
     return documents if whole else None
+
+
+def _count(file: DocumentFile, lines: bytes) -> int:
+    return len(parse_documents(lines, file.name, 1)[0])
 
 
 def plan_set(dry: DryRun, files: Sequence[DocumentFile], name: str, documents_folder: str) -> None:

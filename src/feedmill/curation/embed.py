@@ -33,7 +33,7 @@ from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.record_folders import Records
-from feedmill.documents.rows import bad_row, ids_of, parse_texts
+from feedmill.documents.rows import parse_documents
 from feedmill.errors import ConfigError, MissingExtra, NotFound, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
@@ -142,7 +142,7 @@ def embed(options: Embed) -> EmbedReport:
         report.reused = len(tasks) - len(todo)
         for task in todo:
             dry.writes(open_store(task.root), task.path)
-        rows = read_first(dry, [task.input for task in todo], _count, fields=("id", "text"))
+        rows = read_first(dry, [task.input for task in todo])
         if rows is not None and not report.reused:
             refuse(rows, rows)
 
@@ -270,8 +270,7 @@ def _embedded(work: _Work, blocks: Iterable[Block], workers: int) -> Generator[_
 
 
 def _embed_block(work: _Work, block: Block) -> _Made:
-    rows = parse_texts(block.lines, work.file, block.line)
-    ids = _ids(rows, work.file, block.line)
+    ids, rows = parse_documents(block.lines, work.file, block.line)
     model = _model(work.model, find_model(work.model.path).state())
     vectors = model.vectors([row.text for row in rows])
     return _Made(ids, vectors, asdict(model.counts.taken()))
@@ -281,17 +280,6 @@ def _embed_block(work: _Work, block: Block) -> _Made:
 def _model(named: Named, state: Any) -> TextModel:  # noqa: ARG001 - tells a file that changed from what is remembered
     """Return a model, which is loaded once per process."""
     return load(find_model(named.path), named.settings, vectors=True)
-
-
-def _ids(rows: Sequence[Any], file: str, line: int) -> list[bytes]:
-    ids = ids_of(rows, file, line)
-    if not all(ids):
-        raise bad_row(b"-", "the row has no 'id'", file, line + ids.index(b""))
-    return ids
-
-
-def _count(file: DocumentFile, lines: bytes) -> int:
-    return len(_ids(parse_texts(lines, file.name, 1), file.name, 1))
 
 
 class _Write(Protocol):

@@ -413,7 +413,7 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
                 "--by embeddings requires --embeddings", "Make them with 'documents embed', and give their name."
             )
         shingles = {"ngram": 5, "keep_case": False, "keep_punctuation": False, "bands": 0, "rows": 0}
-        for name, default in {**shingles, "signatures": None, "removal": COVERED}.items():
+        for name, default in {**shingles, "signatures": None}.items():
             if getattr(self, name) != default:
                 option = name.replace("_", "-")
                 raise _bad(f"--{option} cannot be combined with --by embeddings", "Remove one of them.")

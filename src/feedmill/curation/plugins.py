@@ -23,6 +23,7 @@ import msgspec
 
 from feedmill.curation import registry
 from feedmill.curation.documents import Batch, Row
+from feedmill.curation.models.files import PREFIX
 from feedmill.curation.plugin_types import DocResult, Document, DocumentWithMetadata, Span, TextSlice
 from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import attribute_name
@@ -131,8 +132,9 @@ class BuiltInTagger(BaseTagger):
 
 @cache
 def built_in(name: str) -> type[BuiltInTagger]:
-    """Return a built-in tagger as a class. Raises `ConfigError` if it is unknown."""
-    registry.check_names([name])
+    """Return a built-in tagger as a class, or a model: ``model:PATH``. Raises `ConfigError` if it is unknown."""
+    if not name.startswith(PREFIX):
+        registry.check_names([name])
     return type(f"BuiltIn_{name}", (BuiltInTagger,), {"name": name})
 
 

@@ -63,6 +63,19 @@ def parse_texts(lines: bytes, file: str, first: int) -> list[TextRow]:
     return _parse(rows_of(lines), _text, file, first)
 
 
+def parse_documents(lines: bytes, file: str, first: int) -> tuple[list[bytes], list[TextRow]]:
+    """Return the ids of documents as compact JSON, and the parsed rows of `parse_texts`.
+
+    Raises:
+        DataError: Of kind ``bad-document``, for the first row that is not a document with an id.
+    """
+    rows = parse_texts(lines, file, first)
+    ids = ids_of(rows, file, first)
+    if not all(ids):
+        raise bad_row(b"-", "the row has no 'id'", file, first + ids.index(b""))
+    return ids, rows
+
+
 def parse_ids(rows: Sequence[bytes], file: str, first: int) -> list[bytes]:
     """Return the id of each row as compact JSON; empty if it has none. Raises the errors of `parse_texts`."""
     return ids_of(_parse(rows, _id, file, first), file, first)

@@ -60,6 +60,32 @@ def one_by_one(values: np.ndarray, order: Any, threshold: float) -> dict[int, in
     return found
 
 
+def joined(values: np.ndarray, order: Any, threshold: float) -> dict[int, int]:
+    """The first vector of those that similar pairs connect, for each other one."""
+    root = {k: k for k in order}
+    for at, k in enumerate(order):
+        for j in order[:at]:
+            if root[k] != root[j] and kmeans.exact(values[[k]], values[[j]])[0] >= threshold:
+                old = {root[k], root[j]}
+                first = min(old, key=list(order).index)
+                root |= {m: first for m, r in root.items() if r in old}
+    return {k: r for k, r in root.items() if k != r}
+
+
+@pytest.mark.parametrize("threshold", [0.8, 0.95, 1.0 - 1e-9])
+def test_connecting_equals_joining_one_by_one(threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = vectors(120)
+    for block, chunk, margin in ((512, 8192, 1e-4), (16, 25, 1e-4), (16, 25, 2.5)):  # all pairs are close, or few
+        monkeypatch.setattr(kmeans, "BLOCK", block)
+        monkeypatch.setattr(kmeans, "_CHUNK", chunk)
+        monkeypatch.setattr(kmeans, "MARGIN", margin)
+        witness, similarity, pairs = kmeans.connect(120, values.__getitem__, threshold, lambda: None)
+        found = {k: int(w) for k, w in enumerate(witness) if w != k}
+        assert found == joined(values, range(120), threshold) and found
+        assert all(similarity[k] == kmeans.exact(values[[k]], values[[w]])[0] for k, w in found.items())
+        assert pairs == 120 * 119 // 2
+
+
 @pytest.mark.parametrize("threshold", [0.8, 0.95, 1.0 - 1e-9])
 def test_covering_equals_comparing_one_by_one(threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kmeans, "BLOCK", 32)
@@ -108,12 +134,15 @@ def marks(web: Path, name: str = "dup_meaning") -> list[Any]:
     return [row for path in sorted((web / "attributes" / name).iterdir()) for row in read_json(path)]
 
 
-@pytest.mark.parametrize(("clusters", "keep"), [(0, "first"), (5, "first"), (5, "longest")])
+@pytest.mark.parametrize(
+    ("clusters", "keep", "removal"),
+    [(0, "first", "covered"), (5, "first", "covered"), (5, "longest", "covered"), (5, "longest", "connected")],
+)
 def test_marks_equal_brute_force_within_clusters(
-    web: Path, clusters: int, keep: str, monkeypatch: pytest.MonkeyPatch
+    web: Path, clusters: int, keep: str, removal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(meaning, "GROUP", 40)
-    report = near(web, clusters=clusters, keep=keep)
+    report = near(web, clusters=clusters, keep=keep, removal=removal)
     files = sorted((web / "embeddings/e").iterdir())
     values = kmeans.unit(np.concatenate([np.load(path) for path in files]))
     rows = [row for path in sorted((web / "documents").iterdir()) for row in read_json(path)]
@@ -126,19 +155,22 @@ def test_marks_equal_brute_force_within_clusters(
     for label in np.unique(labels).tolist():
         own = [k for k in range(len(rows)) if labels[k] == label and values[k].any()]
         own.sort(key=lambda k: (-len(rows[k]["text"]) if keep == "longest" else 0, k))
-        wanted |= one_by_one(values, own, 0.9)
+        wanted |= (joined if removal == "connected" else one_by_one)(values, own, 0.9)
     found = {
         k: next(j for j, other in enumerate(rows) if other["id"] == row["duplicate_of"])
         for k, row in enumerate(marks(web))
         if "duplicate_of" in row
     }
     assert found == wanted and report.duplicates == len(wanted) > 20
+    below = 0
     for k, row in enumerate(marks(web)):
         assert row["id"] == rows[k]["id"]
         assert (row["attributes"]["dup_meaning"] == [[0, len(rows[k]["text"]), 1]]) == (k in wanted)
         if k in wanted:
-            assert row["similarity"] == kmeans.exact(values[[k]], values[[wanted[k]]])[0] >= 0.9
+            assert row["similarity"] == kmeans.exact(values[[k]], values[[wanted[k]]])[0]
+            below += row["similarity"] < 0.9
             assert row["attributes"]["dup_meaning_cluster"] == [[0, len(rows[k]["text"]), wanted[k]]]
+    assert report.uncovered == below and bool(below) == (removal == "connected") == bool(report.warnings)
     assert (report.documents, report.empty, report.clusters) == (180, 3, len(set(wanted.values())))
     assert sum(int(size) * times for size, times in report.sizes.items()) == len(wanted) + report.clusters
     assert report.largest[0]["documents"] == max(map(int, report.sizes))
@@ -190,7 +222,6 @@ def test_what_does_not_fit_is_refused(web: Path, tmp_path: Path) -> None:
         ({"embeddings": None}, "requires --embeddings"),
         ({"by": "words"}, "requires --by embeddings"),
         ({"ngram": 3}, "--ngram cannot be combined"),
-        ({"removal": "connected"}, "--removal cannot be combined"),
         ({"signatures": "s"}, "--signatures cannot be combined"),
         ({"clusters": -1}, "below 0"),
     ):

@@ -39,7 +39,7 @@ from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_documents, find_in_datasets
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.rows import bad_row, ids_of, parse_texts
+from feedmill.documents.rows import parse_documents
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.documents import DOCUMENTS, write_lines
@@ -160,10 +160,7 @@ def scan(task: ScanTask) -> Scanned:
     parts, ids, counts = list[tuple[int, Match, int, int, bytes]](), list[bytes](), list[Ints]()
     with closing(read_blocks(task.file, fields=("id", "text"), hashed=read.append)) as source:
         for block in blocks(source):
-            parsed = parse_texts(block.lines, task.file.name, block.line)
-            own = ids_of(parsed, task.file.name, block.line)
-            if not all(own):
-                raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + own.index(b""))
+            own, parsed = parse_documents(block.lines, task.file.name, block.line)
             texts = [row.text.encode() for row in parsed]
             matches, once = matcher.find(texts)
             for match, (begin, end) in zip(matches, _characters(texts, matches), strict=True):
@@ -458,7 +455,7 @@ def decontaminate(given: Decontaminate) -> DecontaminateReport:
         for file in benchmarks:
             next(read_questions(file, options.fields or {}), None)
         plan_set(dry, files, options.name, DOCUMENTS)
-        rows = read_first(dry, files, _count_rows, fields=("id", "text"))
+        rows = read_first(dry, files)
         if rows is not None:
             refuse(rows, rows)
 
@@ -497,13 +494,6 @@ def _grown(files: Sequence[DocumentFile], benchmarks: Sequence[DocumentFile], na
         f" again. To look for the new ones only ({shown}), give them a set of their own with '--name', and list both"
         " sets in the filter"
     ]
-
-
-def _count_rows(file: DocumentFile, lines: bytes) -> int:
-    ids = ids_of(parsed := parse_texts(lines, file.name, 1), file.name, 1)
-    if not all(ids):
-        raise bad_row(b"-", "the row has no 'id'", file.name, 1 + ids.index(b""))
-    return len(parsed)
 
 
 def _run(

@@ -23,6 +23,7 @@ from feedmill.curation.models.texts import (
     averaged,
     labels_of,
     normalized,
+    ranges,
 )
 from feedmill.errors import FeedmillError, MissingExtra
 
@@ -98,20 +99,18 @@ class Network:
         """Return the outputs for each window, the windows, and the number of tokens of each."""
         self.counts.documents += len(texts)
         windows = self.tokens.windows(texts, self.counts)
-        sizes = np.array([len(one) for one in windows.ids], np.int64)
-        self.counts.tokens += int(sizes.sum())
+        sizes, starts = windows.sizes, np.cumsum(windows.sizes) - windows.sizes
+        self.counts.tokens += len(windows.ids)
         order, out = np.argsort(sizes, kind="stable"), None
         order = order[int((sizes == 0).sum()) :]
         waiting = list(batches(sizes[order], self.cap))[::-1]
         while waiting:
             low, high = waiting.pop()
             own = order[low:high]
-            ids = np.full((len(own), int(sizes[own[-1]])), self.pad, np.int64)
-            mask = np.zeros_like(ids)
-            for row, at in enumerate(own.tolist()):
-                one = windows.ids[at]
-                ids[row, : len(one)] = one
-                mask[row, : len(one)] = 1
+            mask = np.arange(int(sizes[own[-1]])) < sizes[own][:, None]
+            ids = np.full(mask.shape, self.pad, np.int64)
+            ids[mask] = windows.ids[ranges(starts[own], sizes[own])]
+            mask = mask.astype(np.int64)
             try:
                 made = self.runner.run(ids, mask)
             except Exception as error:  # torch and onnxruntime have no common kind

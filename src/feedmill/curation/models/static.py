@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -117,9 +116,8 @@ class StaticModel:
         self.counts.documents += len(texts)
         most, counts = self.characters, Counts()
         windows = self.tokens.windows(texts if most is None else [text[:most] for text in texts], counts)
-        self.counts.cut += counts.cut if most is None else self._cut(texts, windows.ids, most)
-        ids = np.fromiter(chain.from_iterable(windows.ids), np.int64)
-        sizes = np.array([len(one) for one in windows.ids], np.int64)
+        self.counts.cut += counts.cut if most is None else self._cut(texts, windows.sizes, most)
+        ids, sizes = windows.ids, windows.sizes
         if self.unknown is not None:
             known = ids != self.unknown
             owner = np.repeat(np.arange(len(sizes)), sizes)
@@ -128,10 +126,10 @@ class StaticModel:
         self.counts.tokens += len(ids)
         return self._summed(ids, sizes), windows.text, sizes.astype(np.float64)
 
-    def _cut(self, texts: Sequence[str], ids: Sequence[Sequence[int]], most: int) -> int:
+    def _cut(self, texts: Sequence[str], sizes: Ints, most: int) -> int:
         """Return the number of texts of which characters or tokens were cut off."""
         full = self.tokens.limit
-        return sum(len(text) > most or len(one) == full for text, one in zip(texts, ids, strict=True))
+        return sum(len(text) > most or size == full for text, size in zip(texts, sizes.tolist(), strict=True))
 
     def _summed(self, ids: Ints, sizes: Ints) -> Floats:
         """Return the mean over the tokens of each window: one after another, so that it stays in the caches."""

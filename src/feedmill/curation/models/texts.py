@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +20,11 @@ Floats = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 MOST_TOKENS = 512
 """Tokens of a window if neither the user nor the model's files say less."""
+_LOCAL = ("BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Strip")
+"""Normalizers that change nothing across white space."""
+_MARKS = "".join(mark for mark in map(chr, range(33, 127)) if not mark.isalnum())
+_ENTRY, _HELD = 150, 1 << 25
+"""Approximate bytes of a kept word beside its characters, and of all."""
 
 
 @dataclass(slots=True)
@@ -69,9 +77,11 @@ class TextModel(Protocol):
 
 
 class Windows(NamedTuple):
-    """Windows of texts: the token ids of each, and its text, int64[windows], ascending."""
+    """Windows of texts: their token ids one after another, int64[tokens]; the number of each, and its text, ascending,
+    int64[windows]."""
 
-    ids: list[list[int]]
+    ids: Ints
+    sizes: Ints
     text: Ints
 
 
@@ -100,29 +110,135 @@ class Tokens:
         self.padding: Any = self.tokenizer.padding
         self.truncation: Any = self.tokenizer.truncation
         self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
         self.special, self.all = special, settings.long == "windows"
         self.limit = limit
-        if limit is None:
-            self.tokenizer.no_truncation()
-        else:
-            added = self.tokenizer.num_special_tokens_to_add(False) if special else 0
-            if limit <= added:
-                raise bad_model(f"a window of {limit} tokens has room for special tokens only", model.path, "Use more.")
-            self.tokenizer.enable_truncation(limit)
+        around = self.tokenizer.encode("", add_special_tokens=True).ids if special else []
+        if limit is not None and limit <= len(around):
+            raise bad_model(f"a window of {limit} tokens has room for special tokens only", model.path, "Use more.")
+        self.words = Words.of(self.tokenizer)
+        self.head, self.tail = around[:0], around
+        for text in ("a", "1", *self.tokenizer.get_vocab()) if around else ():
+            if own := self.tokenizer.encode(text, add_special_tokens=False).ids:
+                whole = self.tokenizer.encode(text, add_special_tokens=True).ids
+                ways = [n for n in range(len(around) + 1) if whole == [*around[:n], *own, *around[n:]]]
+                if not ways:
+                    raise bad_model("the tokenizer adds tokens that depend on the text", model.tokenizer)
+                self.head, self.tail = around[: ways[0]], around[ways[0] :]
+                break
 
     def windows(self, texts: Sequence[str], counts: Counts) -> Windows:
         """Return the windows of texts: all, or the first of each."""
-        found, ids, owners = self.tokenizer.encode_batch_fast(texts, add_special_tokens=self.special), [], list[int]()
-        for number, one in enumerate(found):
-            if self.limit is not None and (more := one.overflowing):
-                if self.all:
-                    ids += [one.ids, *(part.ids for part in more)]
-                    owners += [number] * (1 + len(more))
-                    continue
-                counts.cut += 1
-            ids.append(one.ids)
-            owners.append(number)
-        return Windows(ids, np.array(owners, np.int64))
+        if self.words is not None:
+            ids, sizes = self.words.encode(texts)
+        else:
+            ids, sizes = _flat([one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)])
+        text = np.arange(len(sizes))
+        if self.limit is not None:
+            room = self.limit - len(self.head) - len(self.tail)
+            if self.all:
+                text, whole = np.repeat(text, np.maximum(1, -(-sizes // room))), sizes
+                last = np.append(text[1:] != text[:-1], True)[: len(text)]
+                sizes = np.where(last, whole[text] - (np.maximum(1, -(-whole // room)) - 1)[text] * room, room)
+            elif (sizes > room).any():
+                counts.cut += int((sizes > room).sum())
+                ids = ids[ranges(np.cumsum(sizes) - sizes, np.minimum(sizes, room))]
+                sizes = np.minimum(sizes, room)
+        if len(self.head) or len(self.tail):
+            wide = sizes + len(self.head) + len(self.tail)
+            ends, out = np.cumsum(wide), np.empty(int(wide.sum()), np.int64)
+            for n, token in enumerate(self.head):
+                out[ends - wide + n] = token
+            for n, token in enumerate(self.tail[::-1]):
+                out[ends - 1 - n] = token
+            out[ranges(ends - wide + len(self.head), sizes)] = ids
+            ids, sizes = out, wide
+        return Windows(ids, sizes, text)
+
+
+class Words:
+    """A tokenizer that encodes the words between white space apart: each is encoded once, and kept.
+
+    Most of a tokenizer's time goes into cutting and normalizing words that it has seen before. What lies between white
+    space is independent of the rest if the tokenizer drops white space before it looks for tokens, as those of BERT do.
+
+    Attributes:
+        marks: Characters that are words of their own.
+    """
+
+    def __init__(self, tokenizer: Any, marks: str, cjk: bool, added: Sequence[str]) -> None:
+        self.tokenizer, self.marks, self.added = tokenizer, marks, added
+        self.cjk = re.compile("[\u4e00-\u9fff]") if cjk else None
+        self._forget()
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Words | None:
+        """Return the words of a tokenizer, or None if they are not independent of each other."""
+        facts = json.loads(tokenizer.to_str())
+        cut = facts["pre_tokenizer"] or {}
+        steps = [one for one in (facts["normalizer"],) if one is not None]
+        steps = steps[0]["normalizers"] if steps and steps[0]["type"] == "Sequence" else steps
+        added = [one["content"] for one in facts["added_tokens"]]
+        if (
+            cut.get("type") not in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
+            or any(step["type"] not in _LOCAL for step in steps)
+            or facts["model"].get("dropout")
+            or any(content.split() != [content] for content in added)
+        ):
+            return None
+        bert = cut["type"] == "BertPreTokenizer" and not any(one["normalized"] for one in facts["added_tokens"])
+        bert = bert and not any(step["type"] in ("NFC", "NFKC") for step in steps)  # "=" and U+0338 are one character
+        cjk = bert and any(step.get("handle_chinese_chars") for step in steps)
+        return cls(tokenizer, _MARKS if bert else "", cjk, added)
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        """Return the token ids of texts one after another, int64[tokens], and the number of each, int64[texts]."""
+        joined = "\n".join([text.replace("\n", " ") for text in texts])
+        if self.marks and not any(token in joined for token in self.added):
+            for mark in self.marks:
+                joined = joined.replace(mark, f" {mark} ")
+            if self.cjk is not None and not joined.isascii():
+                joined = self.cjk.sub(r" \g<0> ", joined)
+        parts = [line.split(" ") for line in joined.replace("\t", " ").replace("\r", " ").split("\n")] if texts else []
+        every = list(chain.from_iterable(parts))
+        if new := set(every).difference(self.known):
+            if self.held + _ENTRY * len(new) > _HELD:
+                self._forget()
+                new = set(every)
+            self._add(sorted(new))
+        numbers = np.fromiter(map(self.known.__getitem__, every), np.int64, len(every))
+        sizes = self.sizes[numbers]
+        bounds = np.cumsum([0, *map(len, parts)])
+        sums = np.append(0, np.cumsum(sizes))
+        return self.ids[ranges(self.starts[numbers], sizes)], sums[bounds[1:]] - sums[bounds[:-1]]
+
+    def _add(self, words: list[str]) -> None:
+        found = self.tokenizer.encode_batch_fast(words, add_special_tokens=False)
+        ids, sizes = _flat([one.ids for one in found])
+        self.known.update(zip(words, range(len(self.known), len(self.known) + len(words)), strict=True))
+        self.starts = np.concatenate([self.starts, len(self.ids) + np.cumsum(sizes) - sizes])
+        self.ids, self.sizes = np.concatenate([self.ids, ids]), np.concatenate([self.sizes, sizes])
+        self.held += _ENTRY * len(words) + sum(map(len, words))
+
+    def _forget(self) -> None:
+        self.known, self.held = dict[str, int](), 0
+        self.ids = self.starts = self.sizes = np.empty(0, np.int64)
+
+
+def _flat(found: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    sizes = np.fromiter(map(len, found), np.int64, len(found))
+    return np.fromiter(chain.from_iterable(found), np.int64, int(sizes.sum())), sizes
+
+
+def ranges(starts: Ints, sizes: Ints) -> Ints:
+    """Return the numbers from each start, as many as its size.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(sizes)
+    found: Ints = np.repeat(starts - ends + sizes, sizes) + np.arange(int(sizes.sum()))
+    return found
 
 
 def averaged(values: Floats, text: Ints, weights: Floats, count: int, missing: float) -> Floats:

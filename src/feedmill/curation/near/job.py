@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
 from feedmill.curation.dry_run import plan_set, read_first
@@ -15,7 +16,6 @@ from feedmill.curation.near.parallel import THREADS, map_units
 from feedmill.curation.options import EMBEDDINGS, Neardedupe
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
-from feedmill.documents.rows import bad_row, ids_of, parse_texts
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.jobs.dry_run import DryRun, perform
 from feedmill.jobs.engine import Where, current, is_alone
@@ -28,25 +28,23 @@ from feedmill.storage import open_store, paths_of
 def find_near(options: Neardedupe) -> NearReport:
     """Write an attribute set that marks near-duplicates: all but one document of each cluster.
 
-    The result is the same for any number of workers. A repeated run only does the remaining work. With several
-    thresholds, write a set for each, and read the documents once. Workers are threads or processes, whichever are
-    faster. Without a folder of signatures, these are removed at the end; files that are in it already are not read
-    again.
+    Documents are compared by shingles, or by embeddings (`feedmill.curation.near.meaning`). The result is the same
+    for any number of workers. A repeated run only does the remaining work. With several thresholds, write a set for
+    each, and read the documents once. Workers are threads or processes, whichever are faster. Without a folder of
+    signatures, these are removed at the end; files that are in it already are not read again.
 
     Raises:
         EmptyResult: There are no documents.
         NotFound: No files were found.
         ConfigError: Options are invalid or differ from those of the signatures, or a file changed since its signatures
-            were computed. Or there are several thresholds together with `signatures`, or in a job array.
+            were computed. Or there are several thresholds together with `signatures`, or in a job array. Or a file has
+            no fitting embeddings.
         StorageError: Another run is using the signatures.
         DataError: A row is invalid, or the signatures are corrupt.
     """
-    if options.by == EMBEDDINGS:
-        from feedmill.curation.near.meaning import find_by_meaning
-
-        return find_by_meaning(options)
+    meaning = options.by == EMBEDDINGS
     signatures, allow_empty, documents = options.signatures, options.allow_empty, paths_of(options.documents)
-    if len(options.thresholds) > 1:
+    if len(options.thresholds) > 1 and not meaning:
         _refuse_several(signatures)
     room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
     every = options.settled()
@@ -57,7 +55,11 @@ def find_near(options: Neardedupe) -> NearReport:
     files = find(documents, report.warnings, options.documents_folder)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
-    kept_in = None if signatures is None else open_store(signatures).locate("")
+    kept_in: Any = None if signatures is None else open_store(signatures).locate("")
+    if meaning:
+        from feedmill.curation.near.meaning import compare_vectors, sources_of_vectors
+
+        sources, kept_in = sources_of_vectors(files, str(options.embeddings), options.documents_folder)
     runs = [fingerprint([file.identity for file in files], settings.as_dict(), kept_in) for settings in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
@@ -70,10 +72,13 @@ def find_near(options: Neardedupe) -> NearReport:
         if all(done):
             return
         foresee(target)
-        for settings, already in zip(every[1:], done[1:], strict=True):
+        for settings, already in zip(every, done, strict=True):
             if not already:
-                plan_set(dry, files, settings.name, settings.documents_folder)
-        rows = _plan(dry, files, options, signatures)
+                plan_set(dry, files, settings.name, folder)
+        if signatures is not None:
+            refuse_other_signatures(signatures, options)
+            dry.writes(open_store(signatures), "/")
+        rows = read_first(dry, files)
         if rows is not None:
             refuse_empty(rows, rows, file=where, allow=allow_empty)
 
@@ -88,12 +93,19 @@ def find_near(options: Neardedupe) -> NearReport:
         else:
             with Work(target) as work:
                 work.begin(identity, keep_staged=True)
-                own = options.signature() if len(every) == 1 else [settings.signature() for settings in every]
-                kept = f"{work.folder}/signatures-{fingerprint(own)}"
+                if meaning:
+                    shared = fingerprint(kept_in, [file.identity for file in files], options.clusters, options.keep)
+                    kept = f"{work.folder}/meaning-{shared}"
+                else:
+                    own = options.signature() if len(every) == 1 else [settings.signature() for settings in every]
+                    kept = f"{work.folder}/signatures-{fingerprint(own)}"
                 left = [
                     of for of, already in zip(zip(every, runs, reports, strict=True), done, strict=True) if not already
                 ]
                 for number, (chosen, run, into) in enumerate(left, 1):
+                    if meaning:
+                        _record(files, compare_vectors(sources, chosen, kept, run, room, into), chosen, run, into)
+                        continue
                     if len(every) > 1:
                         Dumps(open_store(kept)).forget_decisions(chosen)
                     _run(files, chosen, kept, run, room, into, more=number < len(left))
@@ -117,23 +129,6 @@ def _refuse_several(signatures: str | None) -> None:
         raise ConfigError(
             "the parts of a job array decide for one threshold at a time", kind="bad-option", fix="Give one threshold."
         )
-
-
-def _plan(dry: DryRun, files: list[DocumentFile], options: Neardedupe, signatures: str | None) -> int | None:
-    """Add the attributes to a dry run, and read the first documents; return their number if these are all."""
-
-    def count(file: DocumentFile, lines: bytes) -> int:
-        parsed = parse_texts(lines, file.name, 1)
-        ids = ids_of(parsed, file.name, 1)
-        if not all(ids):
-            raise bad_row(b"-", "the row has no 'id'", file.name, 1 + ids.index(b""))
-        return len(ids)
-
-    plan_set(dry, files, options.name, options.documents_folder)
-    if signatures is not None:
-        refuse_other_signatures(signatures, options)
-        dry.writes(open_store(signatures), "/")
-    return read_first(dry, files, count, fields=("id", "text"))
 
 
 def _run(

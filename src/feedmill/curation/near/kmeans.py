@@ -13,6 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.curation.near.stars import connected
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 MARGIN = 1e-4
@@ -115,6 +117,56 @@ def cover(
                 witness[places[left[one]]], similarity[places[left[one]]] = places[left[other]], value
         kept = np.concatenate([kept, places[left[~removed]]])
     return witness, similarity, pairs
+
+
+def connect(
+    count: int, rows: Callable[[Ints], Floats], threshold: float, go_on: Callable[[], object]
+) -> tuple[Ints, npt.NDArray[np.float64], int]:
+    """Keep the first vector of those that similar pairs connect: it is the witness of the others, similar or not.
+
+    Takes and returns the same as `cover`. Pairs of vectors that others have connected are not looked at.
+    """
+    labels, pairs = np.arange(count), 0
+    for low in range(0, count, BLOCK):
+        places = np.arange(low, min(low + BLOCK, count))
+        block = rows(places)
+        for at in range(0, low + len(places), _CHUNK):
+            go_on()
+            others = np.arange(at, min(at + _CHUNK, low + len(places)))
+            pairs += len(places) * len(others)
+            some = rows(others)
+            products = block @ some.T
+            sure = (products >= threshold + MARGIN) & (labels[places][:, None] != labels[others])
+            while sure.any():  # a pair of each vector halves what is apart
+                one, other = np.flatnonzero(sure.any(axis=1)), np.flatnonzero(sure.any(axis=0))
+                ends = (np.append(one, sure[:, other].argmax(axis=0)), np.append(sure[one].argmax(axis=1), other))
+                labels = _joined(labels, places[ends[0]], others[ends[1]])
+                sure &= labels[places][:, None] != labels[others]
+            close = (products >= threshold - MARGIN) & (labels[places][:, None] != labels[others])
+            one, other = np.nonzero(close)
+            for begin in range(0, len(one), BLOCK):
+                own = slice(begin, begin + BLOCK)
+                apart = labels[places[one[own]]] != labels[others[other[own]]]
+                left, right = one[own][apart], other[own][apart]
+                similar = exact(block[left], some[right]) >= threshold
+                labels = _joined(labels, places[left[similar]], others[right[similar]])
+        pairs -= len(places) * (len(places) + 1) // 2
+    similarity = np.ones(count)
+    for low in range(0, count, BLOCK):
+        places = np.arange(low, min(low + BLOCK, count))
+        similarity[places] = exact(rows(places), rows(labels[places]))
+    return labels, similarity, pairs
+
+
+def _joined(labels: Ints, one: Ints, other: Ints) -> Ints:
+    """Return the labels, each the first place of its component, with those of pairs of places joined."""
+    if not len(one):
+        return labels
+    nodes, heads = connected(np.stack([labels[one], labels[other]], axis=1))
+    moved = np.arange(len(labels))
+    moved[nodes] = heads
+    found: Ints = moved[labels]
+    return found
 
 
 def _first(block: Floats, others: Floats, threshold: float) -> tuple[Ints, Ints, npt.NDArray[np.float64]]:

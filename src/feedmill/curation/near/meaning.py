@@ -3,7 +3,8 @@
 1. *reading*: The ids and lengths of the documents of a file, and whether they are those that were embedded.
 2. *centers*: K-means of a sample of all vectors: one unit.
 3. *assigning*: The rows of a file, ordered by cluster.
-4. *comparing*: Clusters, several a unit. A document is kept unless a kept one before it in its cluster is similar.
+4. *comparing*: Clusters, several a unit. A document is kept unless a kept one before it in its cluster is similar; or,
+   with ``connected``, unless pairs connect it to one before it.
 5. *writing*: Attributes, in the form of `feedmill.curation.near.finish`.
 
 Pairs in two clusters are not found. With up to `EXACT` documents there is one cluster. In memory of a unit are the ids
@@ -12,7 +13,7 @@ and labels of a file, or one block of a cluster and as many of its vectors as `r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -20,30 +21,24 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.attribute_set import digest_ids, fingerprint, set_store
-from feedmill.curation.dry_run import plan_set, read_first
+from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.embed import current_vectors, place_of, read_vectors
-from feedmill.curation.manifest_entries import entry, record, restore
-from feedmill.curation.near.finish import Finished, marked_row, sources_of
-from feedmill.curation.near.kmeans import SAMPLE, centers_of, cover, nearest, unit
+from feedmill.curation.near.finish import Finished, marked_row
+from feedmill.curation.near.kmeans import SAMPLE, centers_of, connect, cover, nearest, unit
 from feedmill.curation.near.labels import EXAMPLES, LARGEST
 from feedmill.curation.near.options import NearReport
-from feedmill.curation.near.parallel import THREADS, go_on, map_units
-from feedmill.curation.options import LONGEST, Neardedupe
+from feedmill.curation.near.parallel import go_on, map_units
+from feedmill.curation.options import CONNECTED, LONGEST, Neardedupe
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.rows import bad_row, ids_of, parse_texts
-from feedmill.errors import ConfigError, refuse_empty
+from feedmill.documents.rows import parse_documents
+from feedmill.errors import ConfigError
 from feedmill.formats.arrays import Arrays, read_arrays, write_arrays
 from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import read_marker, write_marker
-from feedmill.jobs.dry_run import DryRun, perform
-from feedmill.jobs.engine import Where, current
-from feedmill.jobs.memory import room_of
+from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.work import Work, foresee, tidy
-from feedmill.storage import Store, open_store, paths_of
+from feedmill.storage import Store, open_store
 
 EXACT = 10_000
 """Number of documents up to which all pairs are compared."""
@@ -71,6 +66,7 @@ class Job:
         folder: of the units' files.
         clusters: number of clusters.
         threshold: similarity of duplicates.
+        connected: mark all but one of those that pairs connect, instead of those similar to a kept one.
         longest: prefer the longest document instead of the first.
         name, documents_folder: of the attribute set, and of the folder of documents.
         room: memory of a unit in bytes.
@@ -80,6 +76,7 @@ class Job:
     folder: str
     clusters: int
     threshold: float
+    connected: bool
     longest: bool
     name: str
     documents_folder: str
@@ -89,6 +86,11 @@ class Job:
     def store(self) -> Store:
         """The store of the units' files."""
         return open_store(self.folder)
+
+    @property
+    def rule(self) -> str:
+        """What decides about the documents of a cluster, for names of files."""
+        return f"{'connected-' * self.connected}{self.threshold!r}"
 
     @property
     def documents(self) -> int:
@@ -127,62 +129,7 @@ class Unit(NamedTuple):
         return f"unit {self.number}"
 
 
-def find_by_meaning(options: Neardedupe) -> NearReport:
-    """Write an attribute set that marks documents whose embeddings are similar to those of a kept one.
-
-    The result is the same for any number of workers and any memory. A repeated run only does the remaining work.
-
-    Raises:
-        EmptyResult: There are no documents.
-        NotFound: No files were found.
-        ConfigError: An option is invalid; a file has no embeddings, or those of other documents or another model.
-        DataError: A row is invalid.
-    """
-    allow_empty, folder = options.allow_empty, options.documents_folder
-    room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
-    every = options.settled()
-    reports = [NearReport(one.name) for one in every]
-    report = reports[0]
-    files = find_in_datasets(
-        paths_of(options.documents), report.warnings, folder, allow_missing=allow_empty, id=options.id
-    )
-    sources, made = _sources(files, str(options.embeddings), folder)
-    runs = [fingerprint([file.identity for file in files], one.as_dict(), made) for one in every]
-    target = set_store(files[0].store(), every[0].name)
-    shared = fingerprint(made, [file.identity for file in files], options.clusters, options.keep)
-    identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
-    done = [restore(one, files, folder, run) for one, run in zip(reports, runs, strict=True)]
-    report.others = reports[1:]
-    where = f"attributes/{every[0].name}"
-
-    def plan(dry: DryRun) -> None:
-        if all(done):
-            return
-        foresee(target)
-        for one, already in zip(every, done, strict=True):
-            if not already:
-                plan_set(dry, files, one.name, folder)
-        rows = read_first(dry, files, _count, fields=("id", "text"))
-        if rows is not None:
-            refuse_empty(rows, rows, file=where, allow=allow_empty)
-
-    def execute() -> None:
-        if all(done):
-            tidy(target, identity=identity)
-        else:
-            with Work(target) as work:
-                work.begin(identity, keep_staged=True)
-                for one, run, into, already in zip(every, runs, reports, done, strict=True):
-                    if not already:
-                        _run(sources, one, f"{work.folder}/meaning-{shared}", run, room, into)
-                work.finish()
-        refuse_empty(report.documents, report.documents, file=where, allow=allow_empty)
-
-    perform(plan, execute)
-    return report
-
-
-def _sources(files: list[DocumentFile], embeddings: str, folder: str) -> tuple[tuple[Source, ...], Any]:
+def sources_of_vectors(files: list[DocumentFile], embeddings: str, folder: str) -> tuple[tuple[Source, ...], Any]:
     """Return the files with their vectors, and what identifies these."""
     sources, first, models, hashes = list[Source](), 0, dict[str, str](), list[str]()
     for file in files:
@@ -206,14 +153,22 @@ def _sources(files: list[DocumentFile], embeddings: str, folder: str) -> tuple[t
     return tuple(sources), hashes
 
 
-def _run(
+def compare_vectors(
     sources: tuple[Source, ...], options: Neardedupe, folder: str, run: str, room: int, report: NearReport
-) -> None:
+) -> list[Finished]:
+    """Write the attributes of each file, and fill the report of clusters.
+
+    Args:
+        sources: Of `sources_of_vectors`.
+        folder: Of the units' files: a later run goes on with them.
+        run: What identifies the result.
+        room: Memory of a unit in bytes.
+    """
     documents = sources[-1].first + sources[-1].rows
     wanted = options.clusters or (1 if documents <= EXACT else round(documents**0.5))
     clusters = max(1, min(wanted, documents))
-    longest = options.keep == LONGEST
-    job = Job(sources, folder, clusters, options.similar, longest, options.name, options.documents_folder, room)
+    rules = (options.similar, options.removal == CONNECTED, options.keep == LONGEST)
+    job = Job(sources, folder, clusters, *rules, options.name, options.documents_folder, room)
 
     def stage(function: Any, units: list[Unit], word: str, last: bool = False) -> list[Any]:
         with Progress(word, len(units), "units", options.progress) as bar:
@@ -228,14 +183,11 @@ def _run(
     compared = stage(compare, [Unit(job, n, *group) for n, group in enumerate(groups)], "comparing")
     by_file = [Unit(job, number, 0, len(groups)) for number in range(len(sources))]
     results = [
-        one.finished(hash_) for one, (hash_, _) in zip(stage(finish, by_file, "writing", True), read, strict=True)
+        replace(one, read=hash_) for one, (hash_, _) in zip(stage(finish, by_file, "writing", True), read, strict=True)
     ]
-    _report(job, results, len(groups), report)
-    report.added, report.empty = documents, sum(empty for _, empty in read)
-    report.candidates = sum(compared)
-    entries = [entry(result, result.duplicates, result.duplicates) for result in results]
-    manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run, "report": report.as_dict()}
-    record([source.file for source in sources], entries, options.name, options.documents_folder, manifest)
+    _report(job, len(groups), report)
+    report.added, report.empty, report.candidates = documents, sum(empty for _, empty in read), sum(compared)
+    return results
 
 
 def _groups(counts: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -247,19 +199,6 @@ def _groups(counts: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
             low, held = at, 0
         held += count
     return [*found, (low, len(counts))]
-
-
-def _parsed(file: DocumentFile, lines: bytes, line: int) -> tuple[list[bytes], list[int]]:
-    """Return the ids and lengths of documents."""
-    rows = parse_texts(lines, file.name, line)
-    ids = ids_of(rows, file.name, line)
-    if not all(ids):
-        raise bad_row(b"-", "the row has no 'id'", file.name, line + ids.index(b""))
-    return ids, [len(row.text) for row in rows]
-
-
-def _count(file: DocumentFile, lines: bytes) -> int:
-    return len(_parsed(file, lines, 1)[0])
 
 
 def read_file(task: Unit) -> tuple[str, int]:
@@ -277,8 +216,8 @@ def read_file(task: Unit) -> tuple[str, int]:
         return str(known["read"]), int(known["empty"])
     ids, lengths, read, line = list[bytes](), list[int](), list[str](), 1
     for block in read_blocks(source.file, fields=("id", "text"), hashed=read.append):
-        own, sizes = _parsed(source.file, bytes(block), line)
-        ids, lengths, line = ids + own, lengths + sizes, line + len(own)
+        own, rows = parse_documents(bytes(block), source.file.name, line)
+        ids, lengths, line = ids + own, lengths + [len(row.text) for row in rows], line + len(own)
         go_on()
     vectors, used = read_vectors(source.vectors), np.empty(len(ids), np.uint8)
     if digest_ids(ids).hexdigest() != source.ids or len(vectors) != len(ids):
@@ -377,7 +316,8 @@ def compare(task: Unit) -> int:
             if job.longest:
                 numbers = numbers[np.argsort(-_lengths(job, numbers), kind="stable")]
             if len(numbers) > 1:
-                witness, values, count = cover(len(numbers), _rows(job, numbers), job.threshold, go_on)
+                find = connect if job.connected else cover
+                witness, values, count = find(len(numbers), _rows(job, numbers), job.threshold, go_on)
                 removed = np.flatnonzero(witness != np.arange(len(numbers)))
                 members.append(numbers[removed])
                 kept.append(numbers[witness[removed]])
@@ -396,7 +336,7 @@ def compare(task: Unit) -> int:
 
 
 def _marks_name(job: Job, number: int) -> str:
-    return f"marks-{job.threshold!r}-{number:05d}"
+    return f"marks-{job.rule}-{number:05d}"
 
 
 def _rows(job: Job, numbers: npt.NDArray[np.int64]) -> Any:
@@ -444,31 +384,14 @@ def _marks(job: Job, groups: int, first: int, end: int) -> tuple[npt.NDArray[Any
     return *removed, np.sort(np.concatenate(keeping))
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Result of a file without the hash of its documents; see `Finished`."""
-
-    rows: int
-    ids: str
-    duplicates: int
-    of: dict[str, int]
-    lowest: float | None
-    size: int
-    xxh3: str
-
-    def finished(self, read: str) -> Finished:
-        """Return the result with the hash of the documents."""
-        return Finished(self.rows, self.ids, self.duplicates, self.of, self.lowest, 0, self.size, self.xxh3, read)
-
-
-def finish(task: Unit) -> Written:
+def finish(task: Unit) -> Finished:
     """Write the attributes of a file, unless this run wrote them before it was interrupted."""
     job, source = task.job, task.job.sources[task.number]
     store, out = source.file.store(), source.file.attributes(job.name, job.documents_folder)
-    marker = f"done-{job.threshold!r}-{task.number:05d}.json"
+    marker = f"done-{job.rule}-{task.number:05d}.json"
     known = read_marker(job.store, marker)
     if known is not None and store.exists(out) and store.stat(out).size == known["size"]:
-        return Written(**known)
+        return Finished(**known)
     members, kept, similarity, keeping = _marks(job, task.high, source.first, source.first + source.rows)
     arrays, written = _ids(job.folder, task.number), list[str]()
     raw, ends = arrays["ids"].tobytes(), arrays["id_ends"].tolist()
@@ -489,15 +412,14 @@ def finish(task: Unit) -> Written:
         name = job.sources[number].file.name
         of[name] = of.get(name, 0) + 1
     lowest = float(similarity.min()) if len(similarity) else None
-    done = Written(source.rows, source.ids, len(members), of, lowest, store.stat(out).size, written[0])
-    write_marker(job.store, marker, {name: getattr(done, name) for name in Written.__slots__})
+    uncovered = int((similarity < job.threshold).sum())
+    found = (len(members), of, lowest, uncovered, store.stat(out).size, written[0])
+    done = Finished(source.rows, source.ids, *found, read="")
+    write_marker(job.store, marker, {name: getattr(done, name) for name in Finished.__slots__})
     return done
 
 
-def _report(job: Job, results: list[Finished], groups: int, report: NearReport) -> None:
-    report.files, report.documents = len(results), sum(result.rows for result in results)
-    report.duplicates = sum(result.duplicates for result in results)
-    report.lowest = min((result.lowest for result in results if result.lowest is not None), default=None)
+def _report(job: Job, groups: int, report: NearReport) -> None:
     marks = [read_arrays(job.store, _marks_name(job, number)) for number in range(groups)]
     members = np.concatenate([np.empty(0, np.int64), *(one["members"] for one in marks)])
     kept = np.concatenate([np.empty(0, np.int64), *(one["kept"] for one in marks)])
@@ -518,4 +440,3 @@ def _report(job: Job, results: list[Finished], groups: int, report: NearReport) 
                 "duplicates": [orjson.loads(one) for one in _ids_of(job, some)],
             }
         )
-    report.sources = sources_of([source.file for source in job.sources], results)

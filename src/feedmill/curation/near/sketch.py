@@ -17,7 +17,7 @@ from feedmill.curation.near.parallel import go_on, spread_blocks
 from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.rows import bad_row, ids_of, parse_texts
+from feedmill.documents.rows import parse_documents
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_marker, segment_name, write_marker
 from feedmill.jobs.memory import FULL, sized
@@ -81,10 +81,7 @@ class _Signed(NamedTuple):
 
 
 def _sign(task: SketchTask, block: Block) -> _Signed:
-    parsed = parse_texts(block.lines, task.file.name, block.line)
-    ids = ids_of(parsed, task.file.name, block.line)
-    if not all(ids):
-        raise bad_row(b"-", "the row has no 'id'", task.file.name, block.line + ids.index(b""))
+    ids, parsed = parse_documents(block.lines, task.file.name, block.line)
     texts = [row.text.encode() for row in parsed]
     return _Signed(ids, signatures(texts, task.options))
 
