@@ -30,7 +30,7 @@ def test_json_is_one_document(tmp_path: Path) -> None:
     write_tree(tmp_path, 1)
     (tmp_path / "documents/bad.jsonl").write_text("{\n")
     result = run(tmp_path / "documents", "-t", "doc_count_v1", "--json", "--on-error", "skip")
-    assert result.exit_code == 1
+    assert result.exit_code == 4
     report = json.loads(result.stdout)
     assert report["rows"] == 50 and report["failed"][0]["kind"] == "bad-document"
 
@@ -38,9 +38,9 @@ def test_json_is_one_document(tmp_path: Path) -> None:
 def test_a_bad_file_is_one_message(tmp_path: Path) -> None:
     write_tree(tmp_path, 1)
     (tmp_path / "documents/bad.jsonl").write_text('{"id": "a", "text": "b"}\n\n')
-    for more in ([], ["--on-error", "skip"]):
+    for status, more in ((1, []), (4, ["--on-error", "skip"])):
         result = run(tmp_path / "documents", "-t", "doc_count_v1", *more)
-        assert result.exit_code == 1 and "Traceback" not in result.output
+        assert result.exit_code == status and "Traceback" not in result.output
         assert "bad.jsonl" in result.output and "line 2" in result.output and "blank" in result.output
 
 

@@ -80,7 +80,7 @@ def test_plans_and_lists_in_files(tmp_path: Path) -> None:
 def test_index(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n{bad\n{}\n')
     assert "line 2" in run("tokens", "index", tmp_path / "a.jsonl", status=1)
-    assert "skipped: line 2 at byte 9: " in run("tokens", "index", tmp_path / "a.jsonl", "--on-error", "skip", status=1)
+    assert "skipped: line 2 at byte 9: " in run("tokens", "index", tmp_path / "a.jsonl", "--on-error", "skip", status=4)
     assert "Add --overwrite" in run("tokens", "index", tmp_path / "a.jsonl", status=1)
     assert "Use 'raise' or 'skip'" in run("tokens", "index", tmp_path / "a.jsonl", "--on-error", "x", status=1)
     (tmp_path / "b.pbin").write_bytes((MODALITIES / "main_2b.pbin").read_bytes())

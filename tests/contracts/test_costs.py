@@ -15,7 +15,7 @@ from helpers.dataset_kinds import FORMATS, SOURCES, TOKENS, TOTAL, make, opened
 
 TARS = {"prepared", "plain", "tar", "pax", "vla", "vla-indexed", "braces", "glob", "wids", "kept-index"}
 TARS |= {"img2dataset-webdataset"}
-LINES = {"jsonl", "jsonl-unindexed"}
+LINES = {"jsonl", "jsonl-unindexed", "documents"}
 TABLES = {"parquet", "arrow", "huggingface", "lerobot-v2", "lerobot-v3", "img2dataset-parquet"}
 KNOWN = {
     "tokens": set(TOKENS),

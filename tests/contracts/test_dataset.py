@@ -207,7 +207,7 @@ def test_a_file_rewritten_after_indexing_is_noticed_when_read(tmp_path: Path) ->
         open_dataset(root)[0]
 
 
-@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", "vla", *TOKENS, *REMOTE])
+@pytest.mark.parametrize("kind", ["prepared", "plain", "jsonl", "documents", "vla", *TOKENS, *REMOTE])
 def test_the_same_through_an_object_store(
     kind: str, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,6 +276,8 @@ def test_options_that_do_not_fit(options: list[str], message: str, inputs: Path,
         ("engine: ray\nmax_tasks: many\n", [], "cluster.yaml:2: 'max_tasks' is 'many'"),
         ("[]", [], "expected settings of an engine"),
         ("engine: spark", [], "unknown engine 'spark'"),
+        ("events: s3://bucket/e.jsonl", [], "events cannot be appended to 's3://bucket/e.jsonl'"),
+        ("engine: part\nmetrics: m.prom", ["--part", "1/2"], "all parts of the job array would write m.prom"),
     ],
 )
 def test_a_file_of_settings(text: str, options: list[str], message: str, inputs: Path, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_a_row_group_in_pieces(tmp_path: Path, recorder: Recorder, monkeypatch: 
     assert [dict(sample.row) for sample in dataset.read_raw(range(TOTAL))] == expected
 
 
-@pytest.mark.parametrize("kind", ["prepared", "jsonl", "pbin", "mds", "parquet", "arrow"])
+@pytest.mark.parametrize("kind", ["prepared", "jsonl", "documents", "pbin", "mds", "parquet", "arrow"])
 def test_extents_of_an_object_store(kind: str, tmp_path: Path, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / ".cache"))
     path = Path(make(_folder(tmp_path, "data"), kind))

@@ -56,6 +56,7 @@ from helpers.near_copies import covered, make_shapes, read_attributes
 from helpers.ray_cluster import RAY_MISSING, on_ray
 
 pytestmark = on_ray
+SECRET = "LEAKED-0123456789-SECRET"
 
 
 def call(words: list[str]) -> None:
@@ -80,9 +81,17 @@ def test_ray(verb: str, engine: Any, inputs: Path, alone: Any, tmp_path: Path, m
 
 @pytest.mark.parametrize("verb", [v if v == "neardedupe" else pytest.param(v, marks=pytest.mark.slow) for v in VERBS])
 def test_a_bucket_without_a_shared_folder(
-    verb: str, cluster: Any, inputs: Path, alone: Any, s3_bucket: str, tmp_path: Path
+    verb: str,
+    cluster: Any,
+    inputs: Path,
+    alone: Any,
+    s3_bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The nodes have home folders of their own, and with them cache folders."""
+    """The nodes have home folders of their own, and with them cache folders. The driver is a process with secrets."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, SECRET)
     place = f"{s3_bucket}/ray"
     upload(inputs, place)
     filter_in_bucket(tmp_path, place)
@@ -93,6 +102,7 @@ def test_a_bucket_without_a_shared_folder(
     caches = [home / ".cache/feedmill" for home in Path(os.environ["RAY_TMPDIR"]).glob("home*")]
     assert verb != "neardedupe" or any(cache.is_dir() for cache in caches)
     assert not any(map(copies, caches))
+    no_file_of_ray_has_the_secret()
 
 
 def test_a_pipeline(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,23 +229,22 @@ def test_a_stopped_worker_is_no_barrier(
     )
 
 
-SECRET = "LEAKED-0123456789-SECRET"
-
-
 def test_secrets_reach_the_units_and_no_file_of_ray(
-    engine: Any, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray writes the variables of its runtime environments to logs of each node that all users can read."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("HF_TOKEN", SECRET)
     where = Where("trying", "key", LocalStore(tmp_path))
     assert set(run(working.variable, ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN"] * 20, where=where)) == {SECRET}
-    folder = copied(inputs, tmp_path)
-    finish([*VERBS["tag"], "--engine", "ray", "--address", engine.address], folder)
     with pytest.raises(FeedmillError):
         list(run(working.refuse_seven, range(20), where=where))
     monkeypatch.delenv("HF_TOKEN")
     assert set(run(working.variable, ["HF_TOKEN"] * 20, where=where)) == {None}
+    no_file_of_ray_has_the_secret()
+
+
+def no_file_of_ray_has_the_secret() -> None:
     files = [path for path in Path(os.environ["RAY_TMPDIR"]).rglob("*") if path.is_file()]
     assert len(files) > 10
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
@@ -324,8 +333,15 @@ def test_other_versions_are_refused(engine: Any, tmp_path: Path, monkeypatch: py
 def test_results_come_in_order_and_a_run_can_be_closed(engine: Any, tmp_path: Path) -> None:
     where = Where("trying", "key", LocalStore(tmp_path))
     assert list(run(working.square, range(300), chunk=7, where=where)) == [n * n for n in range(300)]
-    results = run(working.note_and_sleep, [str(tmp_path / "n")] * 3, where=where)
+    results = run(working.note_and_sleep, [str(tmp_path)] * 3, where=where)
     results.close()
+    mark = tmp_path / "stopped"
+    results = run(working.stop_once, [(str(mark), number) for number in range(9)], where=where)
+    assert next(results) == 0
+    while not mark.exists():
+        time.sleep(0.01)
+    results.close()  # although Ray does not end a stopped process that it has interrupted
+    assert not Path(f"/proc/{mark.read_text()}").exists()
 
 
 def test_no_cluster_is_one_line() -> None:

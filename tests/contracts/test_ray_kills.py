@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,9 @@ from feedmill.jobs.ray_engine import RayEngine
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
 from helpers import worker_functions as working
+from helpers.document_folders import write_documents
 from helpers.engine_verbs import (
+    FAILING,
     VERBS,
     copied,
     download,
@@ -29,7 +33,9 @@ from helpers.engine_verbs import (
     locks,
     make,
     outputs,
+    run_with_failing,
     start,
+    tagged,
     unfinished_work,
     upload,
 )
@@ -163,6 +169,58 @@ def test_a_node_that_joins_during_a_stage_is_used(cluster: Any, engine: Any, tmp
     finally:
         cluster.remove_node(node)
     assert len(found) == 3
+
+
+def test_a_disturbed_job_says_what_failed_and_its_bytes_are_equal(tmp_path: Path) -> None:
+    """Of its nodes one has a tenth of the speed, one joins and one leaves, while a worker is stopped; a unit always
+    fails. The others are finished, and only this one runs again.
+    """
+    folders = [tmp_path / "calm", tmp_path / "disturbed"]
+    for folder in folders:
+        write_documents(folder, *([f"text {n}"] for n in range(60)))
+    calm, folder = folders
+    finish(FAILING, calm)
+
+    def node(name: str, seconds: float) -> dict[str, Any]:
+        return {**NODE, "env_vars": {"NAME_OF_NODE": name, "SECONDS_OF_NODE": str(seconds)}}
+
+    with two_nodes({"SECONDS_OF_NODE": "0.4"}) as own:
+        first = next(iter(own.worker_nodes))
+        own.add_node(**node("slow", 4))
+        words = [*FAILING, "--max-failed-units", "2", "--attempts", "2", "--engine", "ray", "--address", own.address]
+
+        def disturb() -> None:
+            wait_for(lambda: notes(folder) > 8)
+            lines = map(str.split, (folder / "tagged").read_text().splitlines())
+            os.kill([int(process) for _, name, process in lines if name != "slow"][-1], signal.SIGSTOP)
+            own.add_node(**node("joined", 0.4))
+            wait_for(lambda: "joined" in (folder / "tagged").read_text())
+            own.remove_node(first, allow_graceful=False)
+
+        with ThreadPoolExecutor(1) as other:
+            ended = other.submit(run_with_failing, {3: "kill"}, words, folder)
+            disturb()  # here, as Ray's nodes are started in the main thread
+            printed = ended.result()
+        assert "1 of 60 units have failed (59 units finished)" in printed and "ended its worker 2 times" in printed
+        assert {"slow", "joined"} <= set((folder / "tagged").read_text().split())
+        assert tagged(folder) == {str(n) for n in range(60) if n != 3}
+        finish(words, folder)
+        assert tagged(folder) == {"3"}
+    assert outputs(folder) == {name: data for name, data in outputs(calm).items() if name != "tagged"}
+    assert not unfinished_work(folder)
+
+
+def notes(folder: Path) -> int:
+    """Return how many documents `FAILING` has tagged."""
+    path = folder / "tagged"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_through_a_client(tmp_path: Path) -> None:

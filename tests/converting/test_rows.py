@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.converting.jsontypes import columns_of, fit, schema_of, types_in, unfit
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.storage import open_store
@@ -236,7 +236,7 @@ def test_hugging_face(tmp_path: Path) -> None:
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     source = tree(tmp_path / "source")
-    with pytest.raises(ConfigError, match="no splits"):
+    with pytest.raises(NotFound, match="no split 'train': by the names of its files, there are none"):
         convert(source, tmp_path / "d", "parquet", split="train")
     with pytest.raises(ConfigError, match="cannot be converted to mds"):
         convert(source, tmp_path / "d", "mds")
@@ -330,3 +330,14 @@ def test_columns_that_are_no_more_what_the_file_says_of_them(tmp_path: Path) -> 
         pq.write_table(table.replace_schema_metadata(said), tmp_path / f"{number}.parquet")
         convert(tmp_path / f"{number}.parquet", tmp_path / f"{number}.jsonl", "jsonl")
         assert read(tmp_path / f"{number}.jsonl") == wanted
+
+
+def test_files_of_lines_by_a_split_of_their_names_or_by_a_pattern(tmp_path: Path) -> None:
+    lines(tmp_path / "s/train.jsonl", 3)
+    lines(tmp_path / "s/test.jsonl", 2)
+    report = convert(tmp_path / "s", tmp_path / "all.parquet", "parquet")
+    assert report.samples == 5 and any(
+        "the splits 'train', 'test': all rows" in str(loss) for loss in report.plan.losses
+    )
+    assert convert(tmp_path / "s", tmp_path / "train.parquet", "parquet", split="train").samples == 3
+    assert convert(tmp_path / "s/te*.jsonl", tmp_path / "test.parquet", "parquet").samples == 2

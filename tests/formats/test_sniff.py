@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
 from feedmill.formats.tokens.megatron import write_megatron
+from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.planning.recipes.recipe import Recipe
@@ -19,7 +26,7 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, open_store
 from feedmill.tokens.verbs.merge import merge
 from helpers.nanoset_golden import documents
-from helpers.tars import make_shards
+from helpers.tars import make_shards, write_tar
 
 
 @pytest.fixture
@@ -99,10 +106,12 @@ def test_a_folder_in_an_object_store_may_be_named_like_a_file(s3_bucket: str) ->
     assert len(open_dataset(f"{s3_bucket}/all.ds")) == 2
 
 
-def test_a_folder_of_several_files_names_one(tmp_path: Path) -> None:
+def test_lines_beside_other_data_are_no_dataset(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text("{}\n")
         (tmp_path / f"{name}.jsonl.idx").write_bytes(bytes(8) + b"\3" + bytes(7))  # not of Megatron
+    assert sniff(str(tmp_path)).kind == "documents"
+    (tmp_path / "c.jsonl.gz").write_bytes(b"")
     with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*/a\.jsonl"):
         sniff(str(tmp_path))
 
@@ -180,3 +189,73 @@ def test_the_first_version_of_lerobot_is_named(tmp_path: Path) -> None:
         NotFound, match=r"Version 1 of LeRobot is not supported\. Convert it to a LeRobot dataset of version"
     ):
         sniff(str(tmp_path))
+
+
+def lines(path: Path, count: int, **more: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"file": path.name, "n": n, **more}) + "\n" for n in range(count)))
+
+
+def test_names_of_files_tell_the_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As `load_dataset` reads such a folder; a recipe must not train on its test."""
+    for name, count in (("train-00000-of-00002", 2), ("train-00001-of-00002", 3), ("test-00000-of-00001", 1)):
+        lines(tmp_path / f"data/{name}.jsonl", count)
+    whole = open_dataset(tmp_path)
+    assert (len(whole), whole.split, dict(whole.splits)) == (6, None, {"train": 5, "test": 1})
+    assert "its files have names of splits (train 2, test 1), and all of them are read" in caplog.text
+    caplog.clear()
+    assert len(open_dataset(tmp_path, split="*")) == 6
+    train = open_dataset(tmp_path, split="train")
+    assert ([sample.key for sample in train], train.split) == (list("01234"), "train")
+    assert train[4]["json"] == {"file": "train-00001-of-00002.jsonl", "n": 2}
+    assert pickle.loads(pickle.dumps(train)).fingerprint() == train.fingerprint() != whole.fingerprint()
+    used = {}
+    for split in ({}, {"split": "*"}, {"split": "test"}):
+        report = fm.plan({"source": {"path": str(tmp_path), **split}})
+        used[split.get("split")] = report.facts["sources"][0]["samples"]
+    assert used == {None: 5, "*": 6, "test": 1}
+    assert not caplog.text
+    with pytest.raises(NotFound, match="no split 'val': by the names of its files, there are train, test"):
+        open_dataset(tmp_path, split="val")
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet", "npy", "pbin"])
+def test_splits_by_names_in_other_formats(kind: str, tmp_path: Path) -> None:
+    for split, count in (("train", 3), ("val", 2)):
+        path = tmp_path / split / f"0.{kind}"
+        path.parent.mkdir()
+        if kind == "tar":
+            write_tar(path, [(f"{split}{n}.json", b"{}") for n in range(count)])
+        elif kind == "parquet":
+            pq.write_table(pa.table({"n": range(count)}), path)
+        elif kind == "npy":
+            np.save(path, np.arange(2 * count, dtype=np.uint16))
+        else:
+            with write_pbin(LocalStore(tmp_path), f"{split}/0.pbin", 2) as out:
+                out.add(np.arange(count), np.ones(count, np.int64))
+    windows = {"seq_len": 2, "reuse_last_target": False} if kind == "npy" else {}
+    found = {split: len(open_dataset(tmp_path, split=split, **windows)) for split in ("train", "validation")}
+    assert found == {"train": 3, "validation": 2}
+    whole = open_dataset(tmp_path, **windows)
+    assert len(whole) == 5 and dict(whole.splits) == ({} if windows else found)
+    assert "train 1, validation 1" in whole.notes[0]
+
+
+def test_files_whose_names_tell_nothing_have_no_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("training", "training2", "deep/contest"):
+        lines(tmp_path / f"{name}.jsonl", 1)
+    shutil.move(tmp_path / "training.jsonl", tmp_path / "pretraining.jsonl")
+    assert not open_dataset(tmp_path / "deep").splits and not caplog.text
+    lines(tmp_path / "only/train-1.jsonl", 1)
+    lines(tmp_path / "only/train-2.jsonl", 1)
+    assert not open_dataset(tmp_path / "only").splits and not caplog.text
+
+
+def test_files_with_splits_of_their_own_are_opened_one_by_one(tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", 4)
+    lines(tmp_path / "b.jsonl", 4)
+    prepare(str(tmp_path / "b.jsonl"), split_ratio="2,1,1", progress=False)
+    with pytest.raises(ConfigError, match=r"b\.jsonl: it has splits of its own \(train, val, test\)"):
+        open_dataset(tmp_path)
+    with pytest.raises(ConfigError, match="it has splits of its own"):
+        open_dataset(str(tmp_path / "*.jsonl"))

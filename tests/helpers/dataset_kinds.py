@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from helpers.zarr_arrays import write_cache
 
 COUNTS = [5, 1, 9, 4]
 TOTAL = sum(COUNTS)
-FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "pax", "vla", "vla-indexed"]
+FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "documents", "pax", "vla", "vla-indexed"]
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "parquet": lambda root: sourcedata.parquet(root, COUNTS),
     "arrow": lambda root: sourcedata.arrow(root, COUNTS),
@@ -103,6 +104,12 @@ def make(root: Path, kind: str) -> str:
         if kind == "jsonl":
             prepare(str(path), progress=False)
         return str(path)
+    if kind == "documents":
+        (root / "deep").mkdir()
+        for file, (low, high) in enumerate(pairwise([0, *accumulate(COUNTS)])):
+            lines = (json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(low, high))
+            (root / f"deep/{file}.jsonl").write_text("".join(lines))
+        return str(root)
     if kind in TOKENS:
         return make_tokens(root, kind)
     if kind == "tar":

@@ -17,7 +17,7 @@ from feedmill.jobs.ray_engine import _SETTINGS, RayEngine
 
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
 on_ray = pytest.mark.xdist_group("ray")  # one process of pytest-xdist has the cluster
-NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
+NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
 _FAST = {
     # A node that is gone is noticed within seconds: its port refuses. One that is only stopped for a while, on a busy
     # machine, has time to answer: Ray ends a node that it took for dead, and with it the process that is connected.
@@ -79,7 +79,14 @@ def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -
             try:
                 from ray.cluster_utils import Cluster
 
-                head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": _FAST, **head_options}
+                head = {
+                    **NODE,
+                    "num_cpus": 0,
+                    "include_dashboard": False,
+                    "no_monitor": True,
+                    "_system_config": _FAST,
+                    **head_options,
+                }
                 cluster = Cluster(initialize_head=True, head_node_args=head)
                 for number in range(2):
                     patch.setenv("HOME", os.path.join(home, f"home{number}"))  # each has a cache folder of its own

@@ -90,7 +90,8 @@ def note_and_sleep(folder: str) -> int:
     mark = Path(folder) / f"{os.getpid()}"
     try:
         mark.write_text("")
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)
     finally:
         mark.unlink()
     return 0
@@ -107,7 +108,8 @@ def sleep_and_clean_up(job: tuple[str, float]) -> int:
     mark = Path(folder) / f"{seconds}"
     try:
         mark.write_text("")
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)
     finally:
         time.sleep(seconds)
         mark.unlink()

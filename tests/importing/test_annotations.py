@@ -413,6 +413,7 @@ def test_masks_of_voc(colors: bool, tmp_path: Path) -> None:
         "masks of an image without annotations": 1,
         "a picture of masks that cannot be read": 1,
         "a mask that fills the box of no object": 1,
+        "an object that no mask of its image fits; its box is kept": 1,
     }
     assert "annotations of Pascal VOC: 5 boxes of 2 categories, 2 masks" in report.recognized
     sample = fm.open(tmp_path / "out")["JPEGImages/0"]

@@ -43,14 +43,14 @@ class FakeRay:
     Args:
         cores: processors of each node.
         losses: number of tasks to lose.
-        hung: units whose first task never ends.
+        hung: units whose first task never ends; the second neither, if they are given twice.
     """
 
     class exceptions:
         RayError, OutOfMemoryError, RayTaskError = RayError, OutOfMemoryError, type("RayTaskError", (RayError,), {})
 
     def __init__(self, cores: int, losses: int = 0, hung: Collection[int] = ()) -> None:
-        self.hung = {*hung}
+        self.hung = [*hung]
         self.stuck: list[Any] = []
         self.node = {"Alive": True, "NodeID": "1", "Resources": {"CPU": cores, "memory": 4 << 30}}
         self.losses, self.most, self.canceled = losses, 0, 0
@@ -71,8 +71,8 @@ class FakeRay:
 
             def remote(self, *arguments: Any) -> list[Any]:
                 reference = Reference([function(*arguments)])
-                if ray.hung & {*arguments[2]}:
-                    ray.hung -= {*arguments[2]}
+                for unit in {*ray.hung} & {*arguments[2]}:
+                    ray.hung.remove(unit)
                     ray.stuck.append(reference)
                 return reference
 
@@ -184,13 +184,14 @@ def test_a_unit_that_waits_for_a_core_is_not_late(
     seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless tasks that were submitted after it have ended: then its worker was stopped before it began."""
-    ray = FakeRay(4, hung=[7])
+    ray = FakeRay(4, hung=[7, 7, 4999])
     run = tasks(ray, 5000)
     monkeypatch.setattr(ray_tasks, "place_of", lambda *_: None)
     monkeypatch.setattr(ray_tasks, "_MARGIN", 2000)
     assert list(run.results()) == [n * n for n in range(5000)]
     assert run._ended_count == 5000
-    assert "the unit 7 has run for" in caplog.text and "and no worker has begun it" in caplog.text
+    assert caplog.text.count("the unit 7 has run for") == 2 and caplog.text.count("and no worker has begun it") == 3
+    assert caplog.text.count("the unit 4999 has run for") == 1  # nothing was submitted after it
     assert int(seconds[0]) > 120  # it was late long before
 
 

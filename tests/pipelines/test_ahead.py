@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,11 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.pipelines.ahead import added, counted
+from feedmill.jobs.engine import Limits
+from feedmill.jobs.events import Events
+from feedmill.pipelines.ahead import Ahead, added, counted
+from feedmill.pipelines.history import History
+from feedmill.pipelines.pipeline import read_pipeline
 from helpers.kills import contents, finish, moments, run_until_killed
 from helpers.web_archives import archive, pages
 
@@ -91,6 +97,32 @@ def test_an_error_is_that_of_its_turn(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads(Path("p.run.json").read_bytes())["began"] == {}
     make(tmp_path, overlap=True)
     assert [step.ran for step in fm.run("p.json", progress=False).steps] == [False, False, True]
+
+
+def test_what_runs_ahead_is_in_the_events_and_is_named_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, overlap=True)
+    monkeypatch.chdir(tmp_path)
+    fm.run("p.json", steps=["extract"], progress=False)
+    pipeline = read_pipeline("p.json")
+    with (
+        pytest.raises(FeedmillError, match="the disk is full"),
+        Events("events/e.jsonl") as events,
+        Limits(attempts=2),
+        Ahead(pipeline, pipeline.steps, History(pipeline)) as ahead,
+    ):
+        for step in pipeline.steps[1:]:
+            ahead._begin(step)
+            assert select.select([ahead._running[step.name].stdout], [], [])[0]  # a pass has begun
+        assert ahead.settle(pipeline.steps[1])["reused"] == -4
+        while not list(Path("web/attributes/rules").glob("*.gz")):
+            time.sleep(0.01)
+        raise FeedmillError("the disk is full")
+    begun = [row for row in map(json.loads, Path("events/e.jsonl").read_text().splitlines()) if "verb" in row]
+    assert {row["verb"] for row in begun} == {"lengths (tag)", "rules (tag)"}
+    assert events.run not in {row["run"] for row in begun}
+    assert re.search(r"the step 'rules' ran ahead: [1-4] files at web/attributes/rules are complete each", caplog.text)
 
 
 def test_files_of_others_are_refused_at_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ TOKENIZE = {
 def test_failed_files_are_named_and_tried_again(folder: Path) -> None:
     for _ in range(2):
         result = run(TAG, TOKENIZE)
-        assert result.exit_code == 1 and "w/documents/b.jsonl 'line 2': " in result.output
+        assert result.exit_code == 4 and "w/documents/b.jsonl 'line 2': " in result.output
         assert "tag       ran in" in result.output
     assert "tokenize  up to date" in result.output  # later steps run all the same
     Path("w/documents/b.jsonl").write_text('{"id": "b", "text": "Another."}\n')
@@ -64,7 +64,7 @@ def test_dropped_lines_are_in_the_exit_status(folder: Path) -> None:
     index = {"verb": "index", "inputs": ["w/documents/b.jsonl"], "outputs": ["w/documents/b.idx"]}
     for _ in range(2):
         result = run({**index, "options": {"on_error": "skip"}})
-        assert result.exit_code == 1 and "index: skipped: 1 line\n" in result.output and "line 2" in result.output
+        assert result.exit_code == 4 and "index: skipped: 1 line\n" in result.output and "line 2" in result.output
 
 
 def test_what_reports_have() -> None:

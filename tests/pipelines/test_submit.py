@@ -18,6 +18,8 @@ import yaml
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.jobs.engine import Limits
+from helpers import warm
+from helpers.kills import command
 from helpers.pipeline import STEPS, make, without_manifests, write
 
 # Programs in the place of Slurm's, which run nothing until `drain`: a line of `queue` is a task, in order of its id.
@@ -168,6 +170,25 @@ def test_only_what_a_killed_task_left_is_submitted_again(slurm: Slurm, tmp_path:
     shutil.rmtree("p.slurm")
     subprocess.run([sys.executable, "-m", "feedmill", "run", "p.json"], cwd=alone, check=True, capture_output=True)
     assert without_manifests(Path()) == without_manifests(alone)
+
+
+def test_invalid_inputs_that_are_skipped_do_not_end_the_chain(slurm: Slurm) -> None:
+    """Nor is the step submitted again for them, as long as they are as they were: the command names them."""
+    first, second = ({**STEPS[0], "name": name, "outputs": [f"attributes/{name}"]} for name in ("first", "second"))
+    first["options"] = {"taggers": ["char_length_v1"], "name": "first", "on_error": "skip"}
+    write([first, {**second, "options": {"taggers": ["char_length_v1"], "name": "second"}}], Path())
+    Path("documents/bad.jsonl").write_text("no row\n")
+    submit(parts=1)
+    finish = next(task for task in slurm.tasks() if task["index"] is None)
+    subprocess.run(["bash", "-c", finish["text"]], check=True, capture_output=True)
+    submit(cancel=True)
+    assert [step.reasons for step in fm.run("p.json", submit="slurm", dry_run=True).steps] == [
+        [],
+        ["it has not run yet"],
+    ]
+    write([first], Path())
+    done = warm.run(command("run", "p.json", "--submit", "slurm"), capture_output=True, text=True)
+    assert done.returncode == 4 and "bad.jsonl" in done.stderr and not slurm.waiting()
 
 
 def test_scripts_are_only_printed(slurm: Slurm) -> None:

@@ -69,6 +69,33 @@ def test_a_run_after_one_that_was_killed_in_a_line_is_shown(tmp_path: Path) -> N
     assert [stage.units.verb for stage in found.stages.values()] == ["second"] and found.skipped == 3
 
 
+def test_a_killed_run_is_told_from_a_silent_one_beside_it(tmp_path: Path) -> None:
+    """A run says each minute that it is there."""
+    file, now = tmp_path / "events.jsonl", [time.time() - 1000]
+    for ending, gap in ((True, 0), (False, 100), (False, 200), (False, 600)):
+        with Events(file, clock=lambda: now[0]) as events:
+            now[0] += gap
+            units = Units(f"after-{gap}", total=2, events=events)
+            units.begin(0)
+            units.start(0)
+            if gap == 600:
+                for _ in range(10):
+                    now[0] += 9
+                    units.tick()
+            if ending:
+                units.close()
+    rows = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert [row["event"] for row in rows[-2:]] == ["unit-begins", "stage-continues"] and rows[-1]["process"]
+    for row in rows:  # of another machine, but for one
+        row |= {"node": "n7"} if row["stage"] != "1-after-200" and "node" in row else {}
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(file) as site:
+        data = site.get("/events.jsonl/jobs.json").json
+        states = {row["key"]: row["state"] for row in data["stages"]}
+        assert states == {"after-0": "ended", "after-100": "silent", "after-200": "running", "after-600": "running"}
+        assert data["state"] == "live" and site.get("/events.jsonl/jobs").text.count("How it ended is unknown") == 1
+
+
 def test_lines_of_other_values_are_counted_and_shown_as_text(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
     begin = {"time": 1.0, "run": "r", "stage": "1", "event": "stage-begins", "name": "<script>x", "part": "<b>"}

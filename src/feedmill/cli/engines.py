@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 UNFINISHED = 3
 """Exit status of what is not finished: the same command, or another of a job array, does the rest."""
+SKIPPED = 4
+"""Exit status of what is finished without invalid inputs, which are named."""
 LOCAL, RAY, PART = ENGINES = ("local", "ray", "part")
 
 
@@ -88,14 +91,13 @@ def run_on_engine(
         options: the verb's, of which ``workers`` and ``dry_run`` are read.
     """
     settings = dict(vars(chosen))
-    events, metrics = settings.pop("events"), settings.pop("metrics")
-    engine = chosen_engine(settings.pop("engine"), settings, workers=options.get("workers"))
+    engine = chosen_engine(settings.pop("engine"), settings, name, workers=options.get("workers"))
     if options.get("dry_run"):  # nothing is sent to other machines
         verb()
         return
     from feedmill.jobs.engine import StageUnfinished, UnitsFailed
 
-    with engine as engine, _told(events, metrics, name):
+    with engine as engine:
         try:
             verb()
         except StageUnfinished as ended:
@@ -116,7 +118,7 @@ def _told(events: str | None, metrics: str | None, verb: str) -> AbstractContext
 
 
 def chosen_engine(
-    engine: str | None, given: dict[str, Any], *, workers: int | None = None
+    engine: str | None, given: dict[str, Any], verb: str, *, workers: int | None = None
 ) -> AbstractContextManager[Any]:
     """Return the engine for options, to be entered; it gives None for processes of this machine.
 
@@ -125,6 +127,7 @@ def chosen_engine(
     Args:
         engine: the value of ``--engine``.
         given: values of the other options.
+        verb: for events.
         workers: the value of ``--workers``.
 
     Raises:
@@ -142,7 +145,11 @@ def chosen_engine(
             fix=f"Use one of {', '.join(ENGINES)}, or a file of settings (.yaml, .json).",
         )
     chosen = {**settings, **{option: value for option, value in given.items() if value not in (None, False, [])}}
-    limits = _limits({option: chosen.pop(option) for option in _LIMITS if option in chosen})
+    within = partial(
+        _within,
+        _limits({option: chosen.pop(option) for option in _LIMITS if option in chosen}),
+        _told(chosen.pop("events", None), chosen.pop("metrics", None), verb),
+    )
     for option in chosen:
         if name not in _OF[option]:
             raise ConfigError(
@@ -161,19 +168,19 @@ def chosen_engine(
                 kind="bad-option",
                 fix="Use --max-tasks to limit the units at a time.",
             )
-        return _within(limits, RayEngine(**asdict(needs), **chosen))
+        return within(RayEngine(**asdict(needs), **chosen))
     if name == PART:
         from feedmill.jobs.parts import PartEngine
 
-        return _within(limits, PartEngine.parse(chosen.pop("part", ""), **chosen))
+        return within(PartEngine.parse(chosen.pop("part", ""), **chosen))
     from feedmill.jobs.resources import needing
 
-    return _within(limits, needing(needs))
+    return within(needing(needs))
 
 
 @contextmanager
-def _within(limits: Limits, engine: AbstractContextManager[Any]) -> Iterator[Any]:
-    with limits, engine as entered:
+def _within(limits: Limits, told: AbstractContextManager[Any], engine: AbstractContextManager[Any]) -> Iterator[Any]:
+    with limits, engine as entered, told:
         yield entered
 
 
@@ -204,6 +211,8 @@ _KINDS = {
     "unit_timeout": str | int | float,
     "attempts": int,
     "max_failed_units": int | float,
+    "events": str,
+    "metrics": str,
 }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from feedmill.cli.command import command
+from feedmill.cli.engines import SKIPPED
 from feedmill.cli.output import counted, emit_report
 from feedmill.jobs.options import call
 from feedmill.tokens.options import Index
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 @command(Index, engines=True)
 def index(options: Index, json: bool) -> None:
-    """Exit status 1 if lines were skipped."""
+    """Exit status 4 if lines were skipped."""
     from feedmill.tokens.verbs.index import index as run
 
     report = call(run, options)
     emit_report(report, json, lambda: show(report))
     if report.dropped:
-        raise typer.Exit(1)
+        raise typer.Exit(SKIPPED)
 
 
 def show(report: IndexReport) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.engines import UNFINISHED
+from feedmill.cli.engines import SKIPPED, UNFINISHED
 from feedmill.cli.output import counted, emit, printable, show_dry_run
 from feedmill.jobs.options import call
 from feedmill.pipelines.options import Run
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @command(Run, engines=True)
 def run(options: Run, json: bool) -> None:
-    """Exit status 1 if a step skipped files or lines that failed, 3 if steps are left for parts or submitted jobs."""
+    """Exit status 3 if steps are left for parts or submitted jobs, 4 if steps skipped invalid files or lines."""
     from feedmill.pipelines.remarks import failures
     from feedmill.pipelines.run import run as run_pipeline
 
     report = call(run_pipeline, options, on_step=_announce if not json and sys.stderr.isatty() else None)
     emit(report.as_dict(), json, lambda: show(report))
-    if any(failures(step.report) for step in report.steps):
-        raise typer.Exit(1)
     if report.waiting is not None:
         raise typer.Exit(UNFINISHED)
+    if any(failures(step.report) for step in report.steps):
+        raise typer.Exit(SKIPPED)
 
 
 def _announce(step: StepReport) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.command import command
+from feedmill.cli.engines import SKIPPED
 from feedmill.cli.output import counted, emit, facts, human_size, table
 from feedmill.curation.options import Stat
 from feedmill.errors import ConfigError, FeedmillError
@@ -63,7 +64,7 @@ def stat(options: DrawnStat, json: bool) -> None:
     if not json:
         _picture(report, options.bins, options.plot_to)
     if report.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(SKIPPED)
 
 
 def _has_episodes(path: str) -> bool:

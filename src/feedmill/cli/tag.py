@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from feedmill.cli.command import command
+from feedmill.cli.engines import SKIPPED
 from feedmill.cli.output import counted, emit, emit_report, facts, human_size
 from feedmill.curation.options import Tag
 from feedmill.jobs.options import Flag, call
@@ -32,7 +33,7 @@ def tag(options: TagOrList, json: bool) -> str | None:
     report = call(run, options)
     emit_report(report, json, lambda: show(report))
     if report.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(SKIPPED)
     return None if options.output is None else ""  # 'dedupe' needs a folder 'documents'
 
 

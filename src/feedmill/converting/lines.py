@@ -10,6 +10,7 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.objects import decode_json
+from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern
 from feedmill.storage import Entry, is_local_folder, open_store, split_url
 
 
@@ -22,11 +23,15 @@ def is_tree(url: str) -> bool:
 
 
 def line_files(url: str) -> tuple[str, list[Entry]]:
-    """Return the folder of a tree or of a single file, and its files of JSON lines, sorted by path.
+    """Return the folder of a tree, a pattern or a single file, and its files of JSON lines, sorted by path.
 
     Raises:
         NotFound: there are no files of JSON lines.
     """
+    if is_pattern(url):
+        folder, names = common_top(expand_patterns([url]))
+        store = open_store(folder)
+        return folder, [store.stat(name) for name in sorted(names)]
     if url.endswith(LINE_SUFFIXES) and not is_local_folder(url):
         folder, name = split_url(url)
         store = open_store(folder)

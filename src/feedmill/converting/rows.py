@@ -28,6 +28,7 @@ from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.hub_splits import splits_in, unknown_split
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.jsonl.splits import LineSplits
@@ -161,15 +162,20 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Conver
     if kind == "jsonl" and skips(options.on_error):
         kind = "documents"  # read line by line, so that an invalid line can be skipped
     if kind == "documents":
-        if options.split is not None:
+        if options.split is not None and plan.kind == "jsonl":
             raise ConfigError(
-                "files of JSON lines have no splits"
-                + (" if invalid lines are skipped" if plan.kind == "jsonl" else ""),
+                "files of JSON lines have no splits if invalid lines are skipped",
                 file=source,
-                fix="Omit --split"
-                + (", or remove invalid lines with 'feedmill edit repair' first." if plan.kind == "jsonl" else "."),
+                fix="Omit --split, or remove invalid lines with 'feedmill edit repair' first.",
             )
         tree, files = line_files(source)
+        parts = splits_in([file.path for file in files])
+        if options.split is not None:
+            if options.split not in parts:
+                raise unknown_split(source, options.split, parts)
+            files = [file for file in files if file.path in parts[options.split]]
+        elif parts and is_file:
+            plan.losses.append(Loss(f"the splits {named(parts)}: all rows are combined; select one with --split"))
         divided = [f.path for f in files if open_store(tree).exists(jsonl_splits.splits_name(f.path))]
         if divided:
             kept = "kept only if one .jsonl becomes one .jsonl or a prepared folder, without --on-error skip"

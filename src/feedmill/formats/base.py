@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -129,6 +130,7 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         format: the format's short name.
         url: path or URL.
         split: name of the opened split, or None if the format has none.
+        notes: messages about how it was opened, which `open` logs beside `remarks`.
         opened: how it was opened; `view`, `decode`, `subflavors`, `about` and `aux` are shorthands for its fields.
     """
 
@@ -137,6 +139,8 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     url: str
     split: str | None = None
     _opened: Opened = Opened()
+    _named: Mapping[str, int] | Callable[[], Mapping[str, int]] = MappingProxyType({})
+    notes: Sequence[str] = ()
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Return a dataset of a format. Raises `TypeError` for the contract itself."""
@@ -266,9 +270,14 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
         """Return plain facts: format, path, split, samples, shards, bytes, whether indexed, splits, and `about`."""
 
     @property
-    @abstractmethod
     def splits(self) -> Mapping[str, int]:
-        """Return the number of samples per split name; empty if the format has no splits."""
+        """Return the number of samples per split name; empty without splits.
+
+        If the format has none, the names of a folder's files tell, see `feedmill.formats.hub_splits`.
+        """
+        if callable(self._named):
+            self._named = self._named()
+        return self._named
 
     @property
     def remarks(self) -> Sequence[str]:

@@ -20,6 +20,8 @@ Form = Literal["prepared", "tars", "manifest", "lines", "table", "shards", "epis
 SAMPLES: tuple[Family, ...] = ("samples", "episodes", "rows")
 ROWS: tuple[Family, ...] = ("samples", "episodes", "rows", "lines")
 TOKENS: tuple[Family, ...] = ("tokens", "windows")
+ALL_SPLITS = "*"
+"""In place of a split: all of the data."""
 TRAIN_OR_ALL = "\0train"
 """In place of a split: ``train`` if the dataset has one, everything otherwise, as recipes do without ``split``."""
 

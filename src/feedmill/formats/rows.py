@@ -467,10 +467,6 @@ class RowsDataset(Dataset):
     def _file_hash(self, file: int) -> str:
         """Return a hash of a file's index, which the fingerprint combines with hashes of some blocks of its bytes."""
 
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
-
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`."""
         return {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.format import TOKENS, TRAIN_OR_ALL, Detected, Format, OpenRequest, named
+from feedmill.formats.format import ALL_SPLITS, TOKENS, TRAIN_OR_ALL, Detected, Format, OpenRequest, named
+from feedmill.formats.hub_splits import splits_in, unknown_split
 from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
@@ -299,20 +301,22 @@ def open_found(
     files: str | None = None,
     token_size: int | None = None,
 ) -> Dataset:
-    """Open the dataset that `sniff` detected at a URL, like `open_raw`."""
+    """Open the dataset that `sniff` detected at a URL, like `open_raw`. The split `ALL_SPLITS` is all of it."""
     found.store.pin_files()
     for option, value in (("files", files), ("token_size", token_size)):
         if value is not None and option not in found.format.options:
             raise ConfigError(
                 f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
             )
-    if split == TRAIN_OR_ALL and not found.format.splits:
-        split = None
+    whole, split = split, None if split == ALL_SPLITS else split
+    parts = _parts(found) if files is None else {}
+    names = found.names
     if split is not None and not found.format.splits:
-        raise _no_split(found, url, split)
-    wanted = OpenRequest(
-        found.store, found.name, url, found.names, split, split_config, files, token_size, found.remarks
-    )
+        split = ("train" if "train" in parts else None) if split == TRAIN_OR_ALL else split
+        if split is not None and split not in parts:
+            raise _no_split(found, url, split, parts)
+        names = names if split is None else tuple(parts[split])
+    wanted = OpenRequest(found.store, found.name, url, names, split, split_config, files, token_size, found.remarks)
     try:
         if split == TRAIN_OR_ALL and not found.format.finds_train:
             wanted = wanted._replace(split=None)
@@ -321,11 +325,38 @@ def open_found(
             dataset = named(found.format.open)(wanted._replace(split="train"))
     finally:
         found.store.preload(())
+    if parts:
+        dataset.split = split
+        dataset._named = partial(_counts, found, url, parts, token_size)
+        dataset.notes = [_whole(found, parts)] if split is None and whole != ALL_SPLITS else []
     return dataset
 
 
-def _no_split(found: Detected, url: str, split: str) -> NotFound:
+def _parts(found: Detected) -> dict[str, list[str]]:
+    """Return the files of each split of a folder that has splits only by the names of its files; empty without."""
+    format = found.format
+    if format.splits or found.name or found.names or not set(format.folders) & set(format.listed):
+        return {}
+    return splits_in([entry.path for entry in found.store.files(suffixes=format.folders)])
+
+
+def _counts(found: Detected, url: str, parts: dict[str, list[str]], token_size: int | None) -> dict[str, int]:
+    return {split: len(open_found(found, url, split=split, token_size=token_size)) for split in parts}
+
+
+def _whole(found: Detected, parts: dict[str, list[str]]) -> str:
+    """Return a note on a folder that is read as a whole, though its files have names of splits."""
+    shown = ", ".join(f"{split} {len(files):,}" for split, files in parts.items())
+    return (
+        f"{found.store.url}: its files have names of splits ({shown}), and all of them are read:"
+        f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
+    )
+
+
+def _no_split(found: Detected, url: str, split: str, parts: dict[str, list[str]]) -> NotFound:
     """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
+    if parts:
+        return unknown_split(url, split, parts)
     what, fix = f"this {found.kind} has no splits", "Open it without a split."
     if found.names:
         what = "files that are listed have none, but their folder can have splits"

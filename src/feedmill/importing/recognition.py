@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import ConfigError, did_you_mean
+from feedmill.formats.hub_splits import WORDS
 from feedmill.formats.lerobot.meta import INFO
 from feedmill.formats.unread_files import is_about
 from feedmill.importing import kinds

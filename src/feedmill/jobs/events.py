@@ -14,6 +14,8 @@ Each line has ``time`` (seconds since 1970), ``run``, ``stage`` (a name that is 
 - ``unit-retried``: ``unit``, ``why``; it waits again, or with ``beside`` runs twice.
 - ``unit-late``: ``unit``, ``seconds`` so far. ``unit-failed``: ``unit``, ``names``, ``why``.
 - ``unit-log``: ``unit``, ``names``, ``text`` of a warning.
+- ``stage-continues``: ``node``, ``process`` of the run, after a minute without other events, unless a unit that runs in
+  the process itself takes longer.
 - ``stage-ends``: ``seconds``, ``why`` (null without an error), and the counts.
 """
 
@@ -53,6 +55,8 @@ _CHECKPOINTS = 64
 """Ends of units from which the rate is taken."""
 _APART = 1.0
 """Seconds between these."""
+SIGN = 60.0
+"""Seconds without events after which a run says that it is there."""
 
 
 _UNNAMED: tuple[Any, ...] = (object.__str__, bytes.__str__)
@@ -297,7 +301,7 @@ class Units(Stragglers):
         """Let the time pass. Call it at least every few seconds while units are in progress."""
         super().tick()
         if self._events is not None:
-            self._events.refresh()
+            self._events.go_on(self)
 
     def close(self, why: BaseException | str | None = None) -> None:
         """Note that the stage has ended, and why if it did not end well."""
@@ -421,6 +425,9 @@ class Events:
         verb: the verb that is run, unless `of_step` says otherwise.
         clock: seconds since 1970.
 
+    Attributes:
+        file: path of the file; in the block, that of this part.
+
     Raises:
         ConfigError: nothing is given, or a file is an URL.
         StorageError: the file of events cannot be written.
@@ -443,28 +450,28 @@ class Events:
                     kind="bad-option",
                     fix="Give a local file, and copy it afterwards.",
                 )
-        self._file, self._metrics = file, metrics
+        self.file, self._metrics = file, metrics
         self.verb, self.run = verb, f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._clock, self._lock = clock, threading.Lock()
         self._handle: int | None = None
-        self._unwritten, self._stages, self._looked = 0, 0, float("-inf")
+        self._unwritten, self._stages, self._looked, self._written = 0, 0, float("-inf"), 0.0
         self._shown: dict[str, Units] = {}
         self._token: Token[tuple[int, Events] | None] | None = None
 
     def __enter__(self) -> Self:
         engine = engine_in_use()
         part = str(getattr(engine, "part", None) or "finish") if getattr(engine, "name", "") == "part" else None
-        self._file = _placed(self._file, part)
+        self.file = _placed(self.file, part)
         self._metrics = _placed(self._metrics, part)
-        if self._file is not None:
+        if self.file is not None:
             try:
-                os.makedirs(os.path.dirname(self._file) or ".", exist_ok=True)
-                self._handle = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                os.makedirs(os.path.dirname(self.file) or ".", exist_ok=True)
+                self._handle = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
                 end = os.lseek(self._handle, 0, os.SEEK_END) if stat.S_ISREG(os.fstat(self._handle).st_mode) else 0
                 if end and os.pread(self._handle, 1, end - 1) != b"\n":  # half a line, of a run that was killed
                     os.write(self._handle, b"\n")
             except OSError as error:
-                raise StorageError(f"events cannot be written: {error.strerror}", file=str(self._file)) from None
+                raise StorageError(f"events cannot be written: {error.strerror}", file=str(self.file)) from None
         self._token = _current.set((os.getpid(), self))
         return self
 
@@ -477,7 +484,7 @@ class Events:
             os.close(self._handle)
             self._handle = None
         if self._unwritten:
-            logger.warning("%s: %s events could not be written", self._file, f"{self._unwritten:,}")
+            logger.warning("%s: %s events could not be written", self.file, f"{self._unwritten:,}")
 
     def add(self, units: Units) -> None:
         """Note that a stage begins."""
@@ -490,7 +497,7 @@ class Events:
                 if ended is not None:
                     del self._shown[ended]
         facts: dict[str, Any] = {"verb": units.verb, "name": units.name, "engine": units.engine, "units": units.total}
-        facts |= {"node": socket.gethostname(), "process": os.getpid()}
+        facts |= _here()
         facts |= {} if units.part is None else {"part": units.part, "parts": units.parts}
         self.write(units, "stage-begins", facts)
 
@@ -506,7 +513,8 @@ class Events:
             return
         import orjson
 
-        line = {"time": round(self._clock(), 3), "run": self.run, "stage": units.key, "event": event, **facts}
+        self._written = self._clock()
+        line = {"time": round(self._written, 3), "run": self.run, "stage": units.key, "event": event, **facts}
         data = orjson.dumps(line) + b"\n"
         with self._lock:
             try:
@@ -514,8 +522,15 @@ class Events:
             except OSError as error:
                 whole = False
                 if not self._unwritten:
-                    logger.warning("%s: events cannot be written (%s)", self._file, error.strerror)
+                    logger.warning("%s: events cannot be written (%s)", self.file, error.strerror)
             self._unwritten += not whole
+
+    def go_on(self, units: Units) -> None:
+        """Let the time pass while units of a stage are in progress."""
+        if self._handle is not None and self._clock() - self._written >= SIGN:
+            self.write(units, "stage-continues", _here())
+        else:
+            self.refresh()
 
     def refresh(self, *, now: bool = False) -> None:
         """Replace the file of metrics if it is older than ten seconds."""
@@ -530,6 +545,10 @@ class Events:
         except OSError as error:
             logger.warning("%s: metrics cannot be written (%s)", self._metrics, error.strerror)
             self._metrics = None
+
+
+def _here() -> dict[str, Any]:
+    return {"node": socket.gethostname(), "process": os.getpid()}
 
 
 _KEPT_STAGES = 64

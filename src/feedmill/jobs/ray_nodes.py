@@ -10,6 +10,7 @@ import contextlib
 import os
 import random
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -203,6 +204,11 @@ def _forget_copies(variables: Mapping[str, str]) -> None:
     forget_copies()
 
 
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
 def _described(node: Mapping[str, Any]) -> str:
     """Return what a node has, without what each node has for itself."""
     has, labels = node["Resources"], node.get("Labels") or {}
@@ -259,10 +265,17 @@ class Nodes:
         return False
 
     def another(self, node: str, needs: Resources) -> Any:
-        """Return a scheduling strategy for a node except this one that has what a task needs; None if none is there."""
+        """Return a scheduling strategy for a node except this one that has what a task needs; None if none is there.
+
+        It is one with a free core if there is one: what runs on another may be stopped, too, and never end.
+        """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         fit = [found["NodeID"] for found in self._fitting(needs) if found["NodeID"] != node]
+        free: dict[str, Any] = {}
+        with contextlib.suppress(Exception):  # another release of Ray, or a client
+            free = import_module("ray._private.state").available_resources_per_node()
+        fit = [name for name in fit if needs.at_once(free.get(name, {}))] or fit
         return NodeAffinitySchedulingStrategy(random.SystemRandom().choice(fit), soft=True) if fit else None
 
     def check(self, check: NodeCheck, needs: Resources) -> None:
@@ -291,6 +304,11 @@ class Nodes:
         with contextlib.suppress(Exception):
             answers = list(self._call(self._names(), _forget_copies, passed_variables()).values())
             self._ray.wait(answers, num_returns=len(answers), timeout=_FORGET)
+
+    def kill(self, places: Iterable[Place]) -> None:
+        """Kill the processes of tasks."""
+        for place in places:
+            self._call([place.node_id], _kill, place.pid)
 
     def _names(self) -> dict[str, str]:
         """Return the names of the nodes that run units, by their ids."""

@@ -15,6 +15,7 @@ import os
 import random
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
@@ -46,10 +47,13 @@ _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
 _HELD = 60.0  # seconds that Ray may take to end an attempt, which holds the lock of the output
 _END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
+_SOFT = 1.0  # seconds that tasks have to end when they are interrupted
 _AGAIN, _SOON = 3.0, 6.0
 """Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
 _IDLE = 2.0  # medians, if cores have nothing else to do
+_BESIDE = 4  # attempts of a unit at the same time
 _UNBEGUN = 60.0  # seconds before a unit that no worker has begun is late: a new worker may take half a minute
+_FREE = 10.0  # the same, if cores have nothing else to do
 _BEGINS = 64  # units of which is asked in a look whether a worker has begun them
 _TRIES = 5
 _MEMORY_TRIES = 3
@@ -335,17 +339,18 @@ class Tasks:
         for number, age in self._units.late(_IDLE if idle else _AGAIN, _SOON):
             chunk = self._open[number]
             place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
-            if place is None and (age < _UNBEGUN or self._ended_count < chunk.expected):
+            if place is None and (age < _FREE if idle else age < _UNBEGUN or self._ended_count < chunk.expected):
                 continue  # it waits for a free core, or for a worker to start
             where = " and no worker has begun it" if place is None else f" on node {place.node}, process {place.pid}"
             text = lateness(
                 self._stage.name, list(map(name_of, chunk.items)), age, self._units.median_text(number), where
             )
             self._units.named(number)
-            if not chunk.retried:
+            # What no worker has begun may wait for a stopped one, also the second time.
+            if not chunk.retried or (place is None and len(chunk.tasks) < _BESIDE):
                 chunk.retried = True
                 self._late.update(chunk.tasks)
-                self._submit(number, avoid="" if place is None else place.node_id)
+                self._submit(number, avoid=None if place is None else place.node_id)
                 text += ": it is tried once more, and the first result is taken"
             logger.warning("%s", text)
 
@@ -412,14 +417,24 @@ class Tasks:
             logger.warning("%s: %s more warnings are in Ray's logs", self._stage.name, f"{self._unlogged:,}")
             self._unlogged = 0
         with contextlib.suppress(Exception):  # the cluster may be gone
+            # Interrupted, a worker stays for the next stage. Killed, a new one must start, and Ray 2.60 has once ended
+            # its driver. A stopped process does not notice, and then Ray does not kill it either.
             for reference in self._waiting:
+                self._ray.cancel(reference, force=reference in self._late)
+            left = self._left(list(self._waiting), _SOFT)
+            for reference in left:
                 self._ray.cancel(reference, force=True)
-            for tasks, patience in ((list(self._waiting), 5.0), (self._lost_races, _END)):
-                if tasks:
-                    self._ray.wait(tasks, num_returns=len(tasks), timeout=patience)
+            left = self._left(left, _SOFT)
+            names = [f"{number}-{self._open[number].tasks[task]}" for task in left for number in [self._waiting[task]]]
+            self._nodes.kill(filter(None, (place_of(self._check, name) for name in names)))
+            self._left([*left, *self._lost_races], _END)
         self._waiting.clear()
         self._lost_races.clear()
         forget_places(self._check)
+
+    def _left(self, tasks: list[Any], patience: float) -> list[Any]:
+        """Return the tasks that have not ended after these seconds."""
+        return self._ray.wait(tasks, num_returns=len(tasks), timeout=patience)[1] if tasks else []
 
 
 def _chunks(stage: Stage) -> Iterator[_Chunk]:
@@ -440,7 +455,12 @@ def _call(function: Callable[..., Any], shared: Any, items: Sequence[Any], check
         name: of this attempt, among all of the stage.
     """
     with at_work(check, name):
-        return Sent.of(_outcome(function, shared, items, check))
+        try:
+            return Sent.of(_outcome(function, shared, items, check))
+        except KeyboardInterrupt as stop:
+            if any(frame.name == "<module>" for frame in traceback.extract_tb(stop.__traceback__)):
+                os._exit(1)  # within an import, which a worker cannot begin once more
+            raise
 
 
 def _outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any], check: NodeCheck) -> Outcome:

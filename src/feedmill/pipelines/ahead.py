@@ -19,12 +19,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from feedmill.errors import EmptyResult, FeedmillError, NotFound
-from feedmill.jobs.engine import current
+from feedmill.jobs.engine import Limits, UnitsFailed, current, limits_given
+from feedmill.jobs.events import Events, of_step
+from feedmill.jobs.events import current as events_given
 from feedmill.jobs.resources import needing
 from feedmill.pipelines.files import Files, files_of
 from feedmill.pipelines.history import History
@@ -49,6 +52,7 @@ class Ahead:
     def __init__(self, pipeline: Pipeline, steps: Sequence[Step], history: History) -> None:
         self._pipeline, self._steps, self._history = pipeline, steps, history
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._before: dict[str, Files] = {}
         self._mixed: set[str] = set()
         engine = current()
         self._overlaps = pipeline.overlap and len(steps) > 1
@@ -90,12 +94,18 @@ class Ahead:
             written += step.outputs
 
     def _begin(self, step: Step) -> None:
-        others = self._history.others(step, files_of(step.outputs))
+        self._before[step.name] = files_of(step.outputs)
+        others = self._history.others(step, self._before[step.name])
         if others:  # that it may not replace, is refused at its turn
             return
         self._history.begin(step, others)
-        engine = current()
-        settings = None if engine is None else engine.settings()
+        engine, events = current(), events_given()
+        settings = {
+            "engine": None if engine is None else engine.settings(),
+            "limits": asdict(limits_given()),
+            "events": None if events is None else events.file,
+            "stage": stage_name(step),
+        }
         command = "from feedmill.pipelines.ahead import main; main()"
         self._running[step.name] = subprocess.Popen(
             [sys.executable, "-c", command, self._pipeline.url, step.name, _facts(step), json.dumps(settings)],
@@ -141,13 +151,32 @@ class Ahead:
         """End the steps whose turn has not come. What they have published is theirs."""
         for name in list(self._running):
             self._stop(name)
-            self._history.abandon(next(step for step in self._steps if step.name == name))
+            step = next(step for step in self._steps if step.name == name)
+            self._history.abandon(step)
+            before = self._before[name]
+            new = [
+                path
+                for path, facts in files_of(step.outputs).items()
+                if path not in before or not facts.is_same(before[path])
+            ]
+            if new:
+                logger.warning(
+                    "the step %r ran ahead: %s files at %s are complete each, and kept, but the step is not finished",
+                    name,
+                    f"{len(new):,}",
+                    ", ".join(step.outputs),
+                )
 
     def _stop(self, name: str) -> None:
         child = self._running.pop(name)
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
+
+
+def stage_name(step: Step) -> str:
+    """Return how events name a step."""
+    return step.name if step.name == step.verb else f"{step.name} ({step.verb})"
 
 
 def as_plain(report: Any) -> Any:
@@ -175,14 +204,22 @@ def added(a: Any, b: Any) -> Any:
 
 def main() -> None:
     """Run a step ahead until standard input says that its turn has come. Without its reader, all ends at once."""
-    url, name, facts, engine = sys.argv[1:]
+    url, name, facts, given = sys.argv[1:]
+    settings = json.loads(given)
     ended = threading.Event()
     threading.Thread(target=_watch, args=(ended,), daemon=True).start()
     step = next((step for step in read_pipeline(url).steps if step.name == name), None)
     if step is None or _facts(step) != facts:
         sys.exit(f"the step {name!r} of {url} was changed after the run began")
     total: dict[str, Any] = {"reused": 0}
-    with _engine(json.loads(engine)), needing(step.resources):
+    events = contextlib.nullcontext() if settings["events"] is None else Events(settings["events"])
+    with (
+        _engine(settings["engine"]),
+        Limits(**settings["limits"]),
+        events,
+        of_step(settings["stage"]),
+        needing(step.resources),
+    ):
         for report in _passes(step, ended):
             total = added(total, counted(report))
     sys.stdout.write(json.dumps(total))
@@ -223,7 +260,7 @@ def _passes(step: Step, ended: threading.Event) -> Iterator[Any]:
                     report = step.function(**{**step.arguments(), "progress": False})
                 except (NotFound, EmptyResult):
                     continue  # nothing is there yet
-                except FeedmillError:
+                except (FeedmillError, UnitsFailed):
                     return  # raised again at its turn
                 yield as_plain(report)
                 continue

@@ -11,7 +11,7 @@ _SHOWN = 5
 
 
 def failures(report: Any) -> list[str]:
-    """Return lines about what failed: a verb with such a report has exit status 1.
+    """Return lines about what failed: a verb with such a report has exit status 4.
 
     Args:
         report: plain data, as with ``--json``.

@@ -28,7 +28,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.parts import LookingEngine
 from feedmill.jobs.resources import needing
 from feedmill.jobs.work import alone
-from feedmill.pipelines.ahead import Ahead, added, as_plain
+from feedmill.pipelines.ahead import Ahead, added, as_plain, stage_name
 from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.options import Run
@@ -125,20 +125,25 @@ def _submit(options: Run, described: Pipeline, steps: list[Step]) -> RunReport:
     def missing(parts: int) -> tuple[list[int], bool] | None:
         with LookingEngine(parts) as engine, alone(store, name):
             try:
-                while _run_all(described, steps, History(described), False, False, False, None).waiting is not None:
+                while _run_all(described, pending, History(described), False, False, False, None).waiting is not None:
                     pass  # a step without anything left to do has ended
             except StageUnfinished as ended:
                 return engine.missing, ended.last
         return None
 
-    looked = [report for report, _ in _looks(steps, History(described), force=False, hashed=False)]
+    looked = _left(steps, History(described))
     pending = [step for step, report in zip(steps, looked, strict=True) if report.reasons]
     submission = submit(options, pending, missing)
-    looked = [report for report, _ in _looks(steps, History(described), force=False, hashed=False)]
+    looked = _left(steps, History(described))
     report = RunReport(store.locate(name), looked, submission=submission)
     if not options.print_scripts and not options.cancel:
         report.waiting = next((step.name for step in looked if step.reasons), None)
     return report
+
+
+def _left(steps: Sequence[Step], history: History) -> list[StepReport]:
+    """Return which steps must be submitted: none whose last run only skipped invalid inputs, which are as they were."""
+    return [report for report, _ in _looks(steps, history, force=False, hashed=False, retry=False)]
 
 
 def look(pipeline: str | os.PathLike[str], steps: Sequence[str] = ()) -> list[StepReport]:
@@ -197,13 +202,13 @@ def _run_all(
 
 
 def _looks(
-    steps: Sequence[Step], history: History, *, force: bool, hashed: bool
+    steps: Sequence[Step], history: History, *, force: bool, hashed: bool, retry: bool = True
 ) -> Iterator[tuple[StepReport, str | None]]:
     """Yield why each step must run, and the name of the earlier step that it waits for, if any."""
     planned: list[Step] = []
     for step in steps:
         waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)]
-        report, _ = _look(step, history, force, hashed, waits)
+        report, _ = _look(step, history, force, hashed, waits, retry=retry)
         planned += [step] if report.reasons else []
         yield report, waits[0] if waits else None
 
@@ -233,8 +238,10 @@ def _run_dry(steps: Sequence[Step], history: History, force: bool, hashed: bool)
     return report
 
 
-def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequence[str]) -> tuple[StepReport, Files]:
-    """Return why a step must run, and its inputs."""
+def _look(
+    step: Step, history: History, force: bool, hashed: bool, waits: Sequence[str], *, retry: bool = True
+) -> tuple[StepReport, Files]:
+    """Return why a step must run, and its inputs; with `retry`, also because of files that it skipped."""
     report = StepReport(step.name, step.verb)
     record = history.records.get(step.name)
     if waits:
@@ -261,7 +268,7 @@ def _look(step: Step, history: History, force: bool, hashed: bool, waits: Sequen
     outputs = with_hashes(outputs, *_known(history)) if hashed else outputs
     report.reasons += _shown("output", changed(before, outputs))
     failed = record.report.get("failed") if isinstance(record.report, dict) else None
-    if failed:
+    if failed and retry:
         report.reasons.append(f"{len(failed)} of its files failed in its last run")
     if force and not report.reasons:
         report.reasons = ["all steps were requested"]
@@ -312,7 +319,7 @@ def _run(
     with (
         history.beginning(step, others),
         needing(step.resources),
-        of_step(step.name if step.name == step.verb else f"{step.name} ({step.verb})"),
+        of_step(stage_name(step)),
     ):
         report = step.function(**arguments)
     done.seconds, done.ran, done.report = round(time.perf_counter() - began, 3), True, as_plain(report)

@@ -290,8 +290,8 @@ class _Slurm:
                 *([f"part=$((SLURM_ARRAY_TASK_ID + {shift}))"] if tasks else []),
                 "status=0",
                 f"{command} || status=$?",
-                "# 3: this job has done its share, and stages are left for the next one.",
-                'if [ "$status" = 3 ]; then status=0; fi',
+                "# 3: this job has done its share, and stages are left for the next one. 4: it skipped invalid inputs.",
+                'if [ "$status" = 3 ] || [ "$status" = 4 ]; then status=0; fi',
                 'exit "$status"',
                 "",
             ]

@@ -144,10 +144,6 @@ class JoinedDataset(Dataset):
         totals = {name: sum(part.get(name, 0) for part in parts) for name in ("shards", "bytes")}
         return {**facts, **totals, "parts": parts, **self.about}
 
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
-
     def _columns(self, indices: Indices) -> list[list[Sample | None]]:
         """Return one list of raw samples per dataset. Raises `DataError` if the keys of a row differ."""
         rows = self.rows[np.asarray(indices, np.int64)]

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("feedmill")
 _keep_freed_memory = cache(keep_freed_memory)
 _DEFAULT = Decoder()
-ALL_SPLITS = "*"
-"""The split that opens everything, as None does; in a recipe, where no split means ``train``."""
 
 
 @suggesting(
@@ -82,7 +80,9 @@ def open(
             a cache of Levanter; ``.parquet`` and ``.arrow`` files; a dataset of Hugging Face, LeRobot, MosaicML or
             img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
             files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
-        split: name of a split; None or ``*`` opens everything except excluded shards and samples.
+        split: name of a split; None or ``*`` opens everything except excluded shards and samples. A folder of files
+            in a format without splits has those that their names tell, as Hugging Face's ``load_dataset`` finds them
+            (``train-00000-of-00002.parquet``, ``test/0.tar``).
         dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
             ``manifest.jsonl``.
         split_config: split file in ``.nv-meta`` to use instead of ``split.yaml``.
@@ -124,7 +124,7 @@ def open(
     dataset = _open(
         urls,
         OpenOptions(
-            split=None if split == ALL_SPLITS else split,
+            split=split,
             dataset_config=dataset_config,
             split_config=split_config,
             decode=decode,
@@ -147,7 +147,7 @@ def open(
             ),
         ),
     )
-    for remark in dataset.remarks:  # not in `_open`, which worker processes call
+    for remark in (*dataset.notes, *dataset.remarks):  # not in `_open`, which worker processes call
         logger.warning("%s", remark)
     return dataset
 
@@ -215,9 +215,9 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
     )
     if options.split == TRAIN_OR_ALL:
         reopen = partial(_open, absolute, replace(options, split=dataset.split))
-    dataset = _as_tokens(dataset, options)
-    cut = _cut(dataset, options)  # a dataset with a description is not token data, and raises an error here
+    cut = _cut(_as_tokens(dataset, options), options)  # one with a description is not token data: an error
     if description is None:
+        cut.notes = dataset.notes
         return cut.opened_as(decode=options.decode, reopen=reopen)
     return dataset.opened_as(
         view=description.view,
@@ -391,7 +391,7 @@ def windowed(dataset: Dataset, options: WindowOptions) -> Dataset:
 def token_column(dataset: Dataset) -> str | None:
     """Return the column of token ids of a dataset of rows that names it as usual; None if it has none."""
     format = by_name().get(dataset.format)
-    if format is None or (format.family != "rows" and format.name not in ("mds", "jsonl")):
+    if format is None or (format.family not in ("rows", "lines") and format.name != "mds"):
         return None
     from feedmill.formats.tokens.rows import column_of
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_documents
-from feedmill.documents.hub_splits import by_split
 from feedmill.documents.kinds import LINES, kind_of
 from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.hub_splits import by_split
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.ends import AUTO, declare_eos
@@ -163,7 +163,7 @@ def deal_rows(dataset: str, split: str, tasks: int) -> list[list[DocumentFile]]:
     """Return the rows of a Hugging Face dataset on disk, or of a folder of Parquet files, for each task.
 
     Args:
-        split: name of the split; for the splits of a folder of files, see `feedmill.documents.hub_splits`.
+        split: name of the split; for the splits of a folder of files, see `feedmill.formats.hub_splits`.
 
     Raises:
         NotFound: it does not exist, or has no such split.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -259,10 +259,6 @@ class Documents(Dataset):
         for file in self.files:
             digest.update(repr(file.identity).encode())
         return digest.hexdigest()
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from typing import Any
 
+from feedmill.jobs.events import SIGN
 from feedmill.web.library import OpenItem
 from feedmill.web.logs import JobStage
 from feedmill.web.parts import next_step
 from feedmill.web.state import State
 
-REFRESH, SILENT = 3000, 900.0  # milliseconds; seconds without an event after which a run may have been killed
+REFRESH, SILENT = 3000, 3 * SIGN  # milliseconds; seconds without an event after which a run may have been killed
 _SLOWEST = 10
 
 
@@ -23,18 +26,18 @@ def jobs(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
     """
     found = thing.jobs
     share = found.look()
-    stages = [_row(stage) for stage in reversed(list(found.stages.values()))]
-    running = [row for row in stages if row["state"] == "running"]
-    age = max(0.0, time.time() - found.last)
-    silent = bool(running) and age > SILENT
+    now = time.time()
+    stages = [_row(stage, now - found.heard[stage.run]) for stage in reversed(list(found.stages.values()))]
+    states = {row["state"] for row in stages}
+    running, silent = "running" in states, "silent" in states and "running" not in states
     return {
         "next": _next(stages, thing),
         "name": thing.name,
         "path": thing.path,
         "state": "silent" if silent else "live" if running else "ended",
-        "age": round(age, 1),
+        "age": round(max(0.0, now - found.last), 1),
         "read": round(share, 4),
-        "refresh": REFRESH if (running and not silent) or share < 1 else None,
+        "refresh": REFRESH if running or share < 1 else None,
         "stages": stages,
         "dropped": found.dropped,
         "counts": {
@@ -48,10 +51,19 @@ def jobs(thing: OpenItem, state: State) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
-def _row(stage: JobStage) -> dict[str, Any]:
-    units, stage.live = stage.units, True
-    counts = units.counts()
+def _is_there(stage: JobStage) -> bool:
+    """Return whether the process of a run is one of this machine, and is there."""
+    return stage.node == socket.gethostname() and os.path.isdir(f"/proc/{stage.process}")
+
+
+def _row(stage: JobStage, silence: float) -> dict[str, Any]:
+    """Return a stage, of whose run nothing was heard for some seconds."""
+    units = stage.units
     state = "running" if not units.ended else "ended" if units.why is None else "failed"
+    if state == "running" and silence > SILENT and not _is_there(stage):
+        state = "silent"
+    stage.live = state == "running"
+    counts = units.counts()
     whole = max(1, units.total or sum(counts[name] for name in ("waiting", "running", "done", "failed")))
     row = {
         "key": f"{units.verb} {units.name}".strip(),
@@ -60,6 +72,7 @@ def _row(stage: JobStage) -> dict[str, Any]:
         "parts": units.parts,
         "state": state,
         "why": units.why,
+        "silence": round(max(0.0, silence), 1),
         "counts": counts,
         "total": units.total,
         "shares": {name: round(100 * counts[name] / whole, 2) for name in ("done", "failed", "running")},

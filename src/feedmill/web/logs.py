@@ -439,6 +439,7 @@ class JobStage:
         )
         self.live = False
         self.nodes: dict[str, list[float]] = {}
+        self.run, self.node, self.process = str(event["run"]), event.get("node"), event.get("process")
 
     def _clock(self) -> float:
         return max(self.at, time.time()) if getattr(self, "live", False) and not self.units.ended else self.at
@@ -494,6 +495,8 @@ class Jobs:
         self.warnings: deque[dict[str, Any]] = deque(maxlen=_LAST)
         self.failed = self.warned = self.skipped = self.events = self.dropped = 0
         self.last = 0.0
+        self.heard: dict[str, float] = {}
+        """Run -> time of its last event."""
 
     def look(self) -> float:
         """Read what was appended, at most 64 MB; return the share of the files that was read.
@@ -540,8 +543,10 @@ class Jobs:
             if event["event"] == "stage-begins":
                 self.stages[key] = JobStage(event)
                 if len(self.stages) > _STAGES:
-                    del self.stages[next(iter(self.stages))]
+                    gone = self.stages.pop(next(iter(self.stages)))
                     self.dropped += 1
+                    if all(stage.run != gone.run for stage in self.stages.values()):
+                        del self.heard[gone.run]
             elif key in self.stages:
                 self.stages[key].add(event)
             elif not self.dropped:
@@ -551,6 +556,8 @@ class Jobs:
             return
         self.events += 1
         self.last = max(self.last, float(event["time"]))
+        if key in self.stages:
+            self.heard[key[0]] = max(self.heard.get(key[0], 0.0), float(event["time"]))
         if event["event"] in ("unit-failed", "unit-log"):
             is_failure = event["event"] == "unit-failed"
             names = event.get("names") or [f"unit {event.get('unit')}"]

@@ -246,10 +246,7 @@ def _results(tasks: Sequence[ExtractTask], workers: int, bar: Progress) -> Itera
         yield from run(extract_archive, tasks, workers=workers, progress=bar, preload=PRELOAD, where=where)
         return
     cut = len(tasks) if len(tasks) < workers else first_to_cut((task.input.size for task in tasks), workers)
-    for number, task in enumerate(tasks[:cut]):
-        yield extract_archive(task, workers, bar.advance)
-        bar.advance(sum(one.input.size for one in tasks[: number + 1]) - bar.done)
-    bar.of_sizes([task.input.size for task in tasks[cut:]])
+    yield from run(partial(extract_archive, workers=workers), tasks[:cut], workers=1, progress=bar)
     yield from run(extract_archive, tasks[cut:], workers=workers, progress=bar, preload=PRELOAD)
 
 

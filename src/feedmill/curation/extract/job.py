@@ -27,6 +27,7 @@ from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
 from feedmill.jobs.engine import Policy
+from feedmill.jobs.inside import count_read
 from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store
@@ -110,21 +111,15 @@ def place_of(output: Output) -> RecordFolder:
     return beside(folder) or inside(folder)
 
 
-def extract_archive(
-    task: ExtractTask, workers: int = 1, advance: Callable[[int], object] | None = None
-) -> ExtractRecord:
-    """Extract an archive unless it is up to date, in this process or its blocks on several.
-
-    Args:
-        advance: called with the number of stored bytes that were processed.
-    """
+def extract_archive(task: ExtractTask, workers: int = 1) -> ExtractRecord:
+    """Extract an archive unless it is up to date, in this process or its blocks on several."""
     place, output = place_of(task.outputs[0]), task.outputs[0].name
     known = _read(place, output)
     if not task.overwrite and known is not None and _is_current(task, known):
         return known
     with place.lock(output, "these documents", file=task.outputs[0].url):
         try:
-            found = _extracted(task, place, workers, advance or (lambda _: None))
+            found = _extracted(task, place, workers)
         finally:
             pages.close()
     place.store.write_note(place.path(output, RECORD), msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -132,7 +127,7 @@ def extract_archive(
     return found
 
 
-def _extracted(task: ExtractTask, place: RecordFolder, workers: int, advance: Callable[[int], object]) -> ExtractRecord:
+def _extracted(task: ExtractTask, place: RecordFolder, workers: int) -> ExtractRecord:
     source, name = task.input.store(), task.input.path
     before = records.state(source, name, "", task.input.name)  # before it is read, to notice later changes
     left_out, skipped = LeftOut(), dict[str, int]()
@@ -151,7 +146,7 @@ def _extracted(task: ExtractTask, place: RecordFolder, workers: int, advance: Ca
             for sink, lines in zip(sinks, made.lines, strict=False):  # no lines at all without rows
                 sink(lines)
             documents += made.documents
-            advance(file.tell() - at)
+            count_read(file.tell() - at)
             at = file.tell()
             for fault in made.left_out:
                 shown = fault.url or f"{task.input.name} at byte {fault.offset}"

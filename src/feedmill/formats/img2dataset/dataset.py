@@ -278,10 +278,6 @@ class DownloadedFiles(Dataset):
             self._known = hash_words([*words, content_of_files(self.store, paths)])
         return self._known
 
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
-
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`."""
         return {

@@ -1,4 +1,4 @@
-"""JSON lines: `dataset.py`, where the lines lie (`index.py`), and splits of lines (`splits.py`)."""
+"""JSON lines: one file (`dataset.py`), several (`folder.py`), where lines lie (`index.py`), splits (`splits.py`)."""
 
 from feedmill.formats.format import ROWS, Format, TargetFormat
 
@@ -38,5 +38,14 @@ JSONL = Format(
         ),
     ),
 )
-DOCUMENTS = Format("documents", "tree of JSON lines (Dolma's documents)", "lines", scanned=True)
+DOCUMENTS = Format(
+    "documents",
+    "tree of JSON lines (Dolma's documents)",
+    "lines",
+    open="feedmill.formats.jsonl.folder:open_found",
+    folders=(".jsonl",),
+    is_folder="feedmill.formats.jsonl.folder:is_folder",
+    listed=(".jsonl",),
+    scanned=True,
+)
 FORMATS = (JSONL, DOCUMENTS)

@@ -435,7 +435,7 @@ class TarDataset(Dataset):
 
     @property
     def splits(self) -> Mapping[str, int]:
-        return self._splits
+        return self._splits or super().splits
 
     def describe(self) -> dict[str, Any]:
         """Return plain facts for `info`: path, samples, shards, bytes, splits, and the description file's content."""

@@ -7,7 +7,7 @@ pieces: convert such data before training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from feedmill.formats.tar.strays import groups_of, regroup
 
 def regrouped(dataset: Dataset) -> Dataset:
     """Return a dataset of whole samples. Raises `ConfigError` if it is not made of tars, or has an index of its own."""
-    if not isinstance(dataset, TarDataset) or dataset.table.prepared or dataset.splits:
+    if not isinstance(dataset, TarDataset) or dataset.table.prepared:
         raise ConfigError(
             "--regroup is for tars without an index, and this is another dataset",
             file=dataset.url,
@@ -102,10 +102,6 @@ class RegroupedTars(Dataset):
         found = {**self.pieces.describe(), "samples": len(self)}
         others = [remark for remark in found.pop("remarks", ()) if not remark.endswith(regroup(self.url))]
         return {**found, "remarks": others} if others else found
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
 
     @property
     def row_files(self) -> Sequence[str]:

@@ -526,10 +526,6 @@ class TokenDataset(Dataset):
         files = sum(shard.load_loss is not None for shard in self.shards)
         return {"files": files, "tokens_in_loss": sum(shard.tokens_in_loss for shard in self.shards)} if files else None
 
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
-
 
 def _decode(dtype: np.dtype[Any], name: str, data: bytes) -> npt.NDArray[Any]:
     return np.frombuffer(data, np.bool_) if name == "loss_mask" else np.frombuffer(data, dtype).astype(np.int64)

@@ -14,7 +14,7 @@ time for any number of them. The windows of `BlockDataset` begin with documents 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -401,10 +401,6 @@ class WindowDataset(WindowLayout, Dataset):
             **self.tokens.about,
             **self.about,
         }
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        return {}
 
 
 def _native(tokens: TokenDataset) -> np.dtype[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.tar.dataset import TarDataset
@@ -22,11 +22,6 @@ class ManifestDataset(TarDataset):
     def __init__(self, store: Store, table: ShardTable, *, name: str, manifest: str) -> None:
         super().__init__(store, table, name=name, description={"manifest": manifest})
         self.manifest = manifest
-
-    @property
-    def splits(self) -> Mapping[str, int]:
-        """Always empty: manifests have no splits."""
-        return {}
 
 
 def open_manifest(store: Store, manifest: str, name: str) -> ManifestDataset:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from feedmill.documents.hub_splits import WORDS
 from feedmill.errors import MissingExtra
+from feedmill.formats.hub_splits import WORDS
 from feedmill.importing.kinds import Name
 from feedmill.importing.scanning import File, Files, read_file
 from feedmill.jobs.left_out import LeftOut

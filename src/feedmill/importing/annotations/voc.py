@@ -198,6 +198,9 @@ class Voc(Reader):
                 image.found[at]["masks"] = as_runs(masks.pop(number))
         for number in masks:
             self.lose("a mask that fills the box of no object", f"{where}:{number}")
+        for each in image.found:
+            if each.get("masks") is None:
+                self.lose("an object that no mask of its image fits; its box is kept", f"{where}:{each['number']}")
 
     def _pixels(self, file: File, size: tuple[int, int] | None, where: str) -> npt.NDArray[Any] | None:
         """Return numbers, uint8[height, width], or colors, int32[height, width], of a picture; None if it has none."""

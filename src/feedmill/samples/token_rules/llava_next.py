@@ -12,7 +12,6 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.samples.token_rules.rule import (
-    Bools,
     Folder,
     Int64s,
     Parameters,
@@ -65,16 +64,6 @@ def unpadded(height: Int64s, width: Int64s, tall: Int64s, wide: Int64s) -> tuple
         np.where(flat, tall - (tall - rows) // 2 * 2, tall),
         np.where(flat, wide, wide - (wide - columns) // 2 * 2),
     )
-
-
-def vanishing(sizes: Sizes, grids: Grids) -> Bools:
-    """Return which images have no pixels left on one side when they are fitted into a resolution."""
-    tall, wide = best_resolution(sizes.height, sizes.width, grids)
-    by_width, by_height = wide / sizes.width, tall / sizes.height
-    flat = by_width < by_height
-    rows = np.where(flat, np.minimum(np.ceil(sizes.height * by_width), tall), tall)
-    columns = np.where(flat, wide, np.minimum(np.ceil(sizes.width * by_height), wide))
-    return np.asarray((rows < 1) | (columns < 1))
 
 
 class LlavaNextImages(TokenRule):

@@ -13,8 +13,11 @@ A word must stand alone: between the ends of the name, dots, hyphens, underscore
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
+
+from feedmill.errors import NotFound
 
 File = TypeVar("File")
 
@@ -27,6 +30,44 @@ WORDS = {
 _AROUND = "[-._ 0-9]"
 _IN_FILE = ("{word}{around}.*", ".*{around}{word}{around}.*")
 _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word}{around}.*")
+
+
+_ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def splits_in(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files of each split, in the order of `paths`, ``train`` first; empty if all are in one, or in none.
+
+    Names that differ only in digits are looked at once: a hundred thousand shards take a fifth of a second.
+    """
+    if not _ANY_WORD.search("\n".join(paths)) and not any(map(_SHARDED.fullmatch, paths[:1])):
+        return {}
+    alike: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        alike[_DIGITS.sub(_zeros, path)].append(path)
+    place = {path: number for number, path in enumerate(paths)}
+    found = {
+        split: sorted((path for form in forms for path in alike[form]), key=place.__getitem__)
+        for split, forms in sorted(by_split(list(alike), str).items(), key=lambda one: one[0] != "train")
+    }
+    return {} if len(found) == 1 and len(next(iter(found.values()))) == len(paths) else found
+
+
+def unknown_split(url: str, split: str, parts: Mapping[str, object]) -> NotFound:
+    """Return the error for a split that no name of a file tells."""
+    there = f"there are {', '.join(parts)}" if parts else "there are none"
+    return NotFound(
+        f"there is no split {split!r}: by the names of its files, {there}",
+        file=url,
+        kind="no-such-split",
+        fix="Name one of these." if parts else "Open it without a split.",
+    )
+
+
+def _zeros(digits: re.Match[str]) -> str:
+    """Return digits of which only those matter that are the number of a shard: five, or more."""
+    return "0" * min(len(digits[0]), 6) if len(digits[0]) > 4 else "0"
 
 
 def by_split(files: Sequence[File], path: Callable[[File], str]) -> dict[str, list[File]]:

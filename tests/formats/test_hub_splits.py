@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedmill.documents.hub_splits import by_split
+from feedmill.formats.hub_splits import by_split
 
 
 @pytest.mark.parametrize(
