@@ -41,7 +41,7 @@ SINGLE = LONE | {"torchdata_loop", "composer_train"}
 """Programs without accumulation, which resume on one rank with the whole global batch."""
 SHARDED = {"torchtitan_train"}
 """Programs whose first weights depend on the number of ranks."""
-ON_3_RANKS = ("accelerate_loop", "torchtitan_train", "olmo_core_train", "trl_grpo")
+ON_3_RANKS = ("accelerate_loop", "olmo_core_train", "trl_grpo")
 
 
 def program(name: str, folder: Path, samples: int | None = None) -> Program:
