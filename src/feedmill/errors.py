@@ -379,6 +379,7 @@ KINDS: dict[str, dict[str, str]] = {
         "bad-name": "A name of a file, a key or a part cannot be stored or used. Rename it.",
         "bad-part": "A part of a sample does not decode. Fix or exclude the sample.",
         "bad-pickle": "A pickle or a `.pth` file is malformed, or holds other data than expected. Write it again.",
+        "bad-rollout": "An answer of rollouts lacks something, or contradicts itself or another. Correct it.",
         "bad-statistics": "Statistics for normalization are missing or do not fit the data. Compute them again.",
         "changed": "A file is not the one that was read before. Run the command again, or restore the file.",
         "compressed-shard": "A compressed tar has no random access. Decompress it, or use `convert`.",

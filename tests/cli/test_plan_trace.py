@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,28 @@ def test_batches_by_budget(recipe: str, tmp_path: Path) -> None:
     assert "steps by budget require --world" in run("trace", path, "--step", 3).output
     assert "--steps requires --global-batch" in run("trace", path, "--key", "0", "--steps", 3, "--world", 3).output
     assert "--world and --batch-size go together" in run("plan", recipe, "--world", 3).output
+
+
+def test_rollouts_are_appended_checked_and_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit, step and group by the verbs that other datasets have."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"group": f"q{n // 2}", "reward": n % 2, "prompt": "p", "completion": str(n)} for n in range(8)]
+    Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("rl.yaml").write_text("rollouts: {path: rl, groups: 2, run: try}")
+    dry = run("edit", "append", "rl", "a.jsonl", "--policy", 0, "--dry-run")
+    assert "rl/commits/00000000.parquet" in dry.output and not Path("rl").exists()
+    assert "has no 'version'" in run("edit", "append", "rl", "a.jsonl").output
+    done = run("edit", "append", "rl", "a.jsonl", "--policy", 0, "--group-size", 2)
+    assert done.exit_code == 0 and re.search(r"samples +8\n", done.output)
+    assert "1 of an interrupted run" in run("edit", "append", "rl", "a.jsonl", "--policy", 0).output
+    assert "--split has no effect" in run("edit", "append", "rl", "a.jsonl", "--split", "x").output
+    assert "4 groups of 2 answers in 1 commit, versions 0 to 0" in run("show", "rl", "-n", 0).output
+    assert len([*fm.loading.RolloutLoader("rl.yaml", steps=2)]) == 2
+    shown = run("trace", "rl.yaml", "--step", 1).output
+    assert "step 1 of run 'try', policy 1: 2 groups of 1 commit" in shown and "left out: 2 drawn before" in shown
+    assert [row["group"] for row in json.loads(run("trace", "rl.yaml", "--step", 1, "--json").output)["groups"]] == [
+        "q2",
+        "q3",
+    ]
+    assert re.search(r"q3 .* 1 *\n", run("trace", "rl.yaml", "--key", "q3").output)
+    assert "run 'try': 2 steps were drawn" in run("check", "rl").output

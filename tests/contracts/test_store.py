@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +49,24 @@ def test_written_bytes_come_back_whole_and_in_part(store):
     assert store.read("a/b.bin", 256) == b"" == store.read("a/b.bin", 1000)
     assert store.read("a/b.bin", 10, 5) == bytes(range(10, 15))
     assert store.read("a/b.bin", 10, 0) == b""
+
+
+def test_a_name_is_taken_once(store):
+    """Of all that write it at once, one succeeds; the others change nothing, and leave nothing behind."""
+    if store.url.startswith(("memory://", "local://")):
+        with pytest.raises(StorageError) as error:
+            store.put_new("log/0", b"x")
+        assert error.value.kind == "unsupported"
+        return
+    with ThreadPoolExecutor(4) as threads:
+        written = [*threads.map(lambda number: store.put_new("log/0", b"%d" % number), range(8))]
+    assert written.count(True) == 1
+    assert store.read("log/0") == b"%d" % written.index(True)
+    assert not store.put_new("log/0", b"later")
+    assert store.put_new("log/1", b"next")
+    assert names(store) == ["log/0", "log/1"]
+    if store.is_local:
+        assert len(os.listdir(store.locate("log"))) == 2
 
 
 def test_an_empty_file_is_a_file(store):

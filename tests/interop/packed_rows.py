@@ -1,9 +1,13 @@
-"""Train on rows of text and images with TRL's trainer: ``PYTHONPATH=src:tests python tests/interop/packed_rows.py``.
+"""Train on packed rows with TRL's trainers: ``PYTHONPATH=src:tests python tests/interop/packed_rows.py``.
 
 A small Qwen3-VL with random weights, on a CPU. `SFTTrainer` takes two steps on rows of `fm.tokens.collate_rows`.
 Then its loss of each row is compared with its loss of the samples one by one, as TRL's own collator for images makes
 them, and a row of documents with TRL's collator for packed texts: every field of the batch, and the loss. TRL learns
 the tokens of images, too; these have no label here.
+
+`DPOTrainer`, unchanged, takes two steps on rows of preference pairs (layout ``dpo``) with a small Llama. Its loss of
+each row is compared with that of the pairs one by one, as its own collator makes them, and with that of one pass over
+the packed row, whose sums of log-probabilities come from ``group_ids`` and ``member_ids``.
 
 With ``--bridge FOLDER``, which is ``src/megatron/bridge`` of a clone of Megatron-Bridge, the row in its layout is
 compared with what its own function for packed rows makes of the same samples. Its models do not run on a CPU: attention
@@ -29,9 +33,12 @@ import numpy as np
 import torch
 import trl
 from PIL import Image
+from transformers import LlamaConfig, LlamaForCausalLM
+from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling, DataCollatorForVisionLanguageModeling
 
 import feedmill as fm
+from feedmill.formats.tokens.pbin import write_pbin
 from helpers.vision_models import picture, qwen3_config, qwen3_model, qwen3_processor, row_of, sample, talk
 
 DOCUMENTS = (40, 25, 60)
@@ -93,6 +100,77 @@ def main() -> None:
     print(f"a row of documents: {len(theirs)} of {len(theirs)} fields equal, and the loss")
     if bridge is not None:
         of_bridge(bridge, rows, processor)
+    of_pairs()
+
+
+def of_pairs() -> None:
+    """Compare losses of rows of preference pairs with TRL's."""
+    draw = np.random.default_rng(2)
+    with tempfile.TemporaryDirectory() as place:
+        store = fm.open_store(place)
+        prompts = [draw.integers(1, 200, draw.integers(3, 12)) for _ in range(40)]
+        for name in ("chosen", "rejected"):
+            with write_pbin(store, f"{name}.pbin", 4, loss=True) as out:
+                for prompt in prompts:
+                    whole = np.concatenate([prompt, draw.integers(1, 200, draw.integers(3, 25))])
+                    out.add(whole, np.array([len(whole)]), np.arange(len(whole)) >= len(prompt))
+        zipped = [{"path": f"{place}/{name}.pbin"} for name in ("chosen", "rejected")]
+        recipe = {"seed": 1, "source": {"zip": zipped}, "epochs": 1, "pack": {"seq_len": 128, "long": "drop"}}
+        plan = fm.Recipe.parse(recipe).plan()
+        rows = plan.read(range(len(plan)))
+        config = LlamaConfig(
+            vocab_size=200, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, pad_token_id=0, attention_dropout=0.0,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model, reference = LlamaForCausalLM(config), LlamaForCausalLM(config).eval()
+        settings = trl.DPOConfig(
+            output_dir=place, use_cpu=True, report_to=[], per_device_train_batch_size=1, max_steps=2, learning_rate=0,
+            remove_unused_columns=False, bf16=False, gradient_checkpointing=False, logging_steps=1, save_strategy="no",
+            beta=0.1, max_length=None,
+        )  # fmt: skip
+        collate = fm.tokens.collate_rows(layout="dpo")
+        pairs = datasets.Dataset.from_dict({"prompt": ["a"], "chosen": ["b"], "rejected": ["c"]})
+        trainer = trl.DPOTrainer(
+            model=model, ref_model=reference, args=settings, train_dataset=pairs, data_collator=collate,
+            processing_class=qwen3_processor().tokenizer,
+        )  # fmt: skip
+        trainer.train_dataset = rows
+        trainer.train()
+        steps = [step for step in trainer.state.log_history if "grad_norm" in step]
+        assert len(steps) == 2 and all(step["grad_norm"] > 0 for step in steps)
+        own, worst = DataCollatorForPreference(0), 0.0
+        for row in rows:
+            losses = []
+            ends = row["cu_seqlens"].tolist()
+            for n in range(0, int(row["group_ids"].max() + 1) * 2, 2):
+                ids = [
+                    row["input_ids"][a:b].tolist() for a, b in zip(ends[n : n + 2], ends[n + 1 : n + 3], strict=True)
+                ]
+                prompt = int(row["loss_mask"][ends[n] :].argmax())
+                pair = {"prompt_ids": ids[0][:prompt], "chosen_ids": ids[0][prompt:], "rejected_ids": ids[1][prompt:]}
+                losses.append(loss_of(trainer, own([pair])))
+            packed = fm.tokens.collate_rows()([row])
+            with torch.no_grad():
+                ratios = sums_of(trainer.model, packed) - sums_of(reference, packed)
+            together = float(-torch.nn.functional.logsigmoid(0.1 * (ratios[:, 0] - ratios[:, 1])).mean())
+            alone = sum(losses) / len(losses)
+            worst = max(worst, abs(together - alone), abs(loss_of(trainer, collate([row])) - alone))
+        assert worst < 1e-5
+        print(
+            f"{len(rows)} rows of {len(prompts)} pairs: losses differ from those of single pairs by at most {worst:.1e}"
+        )
+
+
+def sums_of(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+    """Return the log-probability of each sample's answers in a packed row, [pairs, 2]: the chosen and the rejected."""
+    batch = dict(batch)
+    groups, members = batch.pop("group_ids")[:, 1:], batch.pop("member_ids")[:, 1:]
+    targets = batch.pop("labels")[:, 1:]
+    found = model(**batch).logits[:, :-1].log_softmax(-1).gather(-1, targets.clamp(0)[..., None])[..., 0]
+    learned = targets != -100
+    sums = torch.zeros(int(groups.max()) + 1, 2)
+    return sums.index_put((groups[learned], members[learned]), found[learned], accumulate=True)
 
 
 def of_bridge(folder: Path, rows: list[Any], processor: Any) -> None:

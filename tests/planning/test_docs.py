@@ -36,7 +36,7 @@ def test_the_recipes_are_found() -> None:
 
 def test_the_page_on_the_order_is_a_doctest() -> None:
     failed, tried = doctest.testfile(str(DOCS / "order.md"), module_relative=False)
-    assert tried >= 8 and not failed
+    assert tried >= 7 and not failed
 
 
 def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

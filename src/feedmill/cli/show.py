@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, facts, human_size, printable, table
+from feedmill.cli.output import counted, emit, facts, human_size, printable, table
 from feedmill.jobs.options import Opt, call
 from feedmill.samples.options import Preview
 
@@ -75,6 +75,7 @@ def show_facts(data: dict[str, Any]) -> None:
             ("dataset", data.get("path")),
             ("format", data.get("format")),
             ("samples", data.get("samples")),
+            ("rollouts", _rollouts(data.get("rollouts"))),
             ("episodes", _episodes(data)),
             ("cameras", ", ".join(data.get("cameras") or []) or None),
             ("robot", data.get("robot")),
@@ -107,6 +108,14 @@ def show_facts(data: dict[str, Any]) -> None:
             rows = [(name, n, share) for name, n, _, share in rows]  # type: ignore[misc]
         typer.echo("")
         table(names, rows)
+
+
+def _rollouts(about: dict[str, Any] | None) -> str | None:
+    if about is None:
+        return None
+    first, last = about["versions"]
+    of = "" if about["group_size"] is None else f" of {about['group_size']:,} answers"
+    return f"{about['groups']:,} groups{of} in {counted(about['commits'], 'commit')}, versions {first:,} to {last:,}"
 
 
 def _episodes(data: dict[str, Any]) -> str | None:

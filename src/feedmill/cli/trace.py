@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import emit, table
+from feedmill.cli.output import counted, emit, table
 from feedmill.cli.show import print_shown
 from feedmill.jobs.options import call
 from feedmill.tracing.options import Trace
@@ -21,6 +21,7 @@ def trace(options: Trace, json: bool) -> None:
     printed = _print_times if options.step is None else _print_step
     printed = printed if options.source_document is None else _print_documents
     printed = printed if options.losses is None else _print_losses
+    printed = printed if report.plan is not None else _print_groups
     emit(report.as_dict(), json, lambda: _print(report, printed))
 
 
@@ -52,6 +53,22 @@ def _print_step(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) ->
             typer.echo(f"position {entry['position']:,} cannot be read: {entry['problem']}")
     _print_origins(data["entries"], "position")
     print_shown(shown)
+
+
+def _print_groups(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:  # noqa: ARG001
+    columns = ["group", "commit", "number", "answers", "version", "reward"]
+    if "step" in data:
+        typer.echo(
+            f"step {data['step']:,} of run {data['run']!r}, policy {data['version']}:"
+            f" {counted(len(data['groups']), 'group')} of {counted(data['horizon'], 'commit')}"
+        )
+    else:
+        columns.append("steps")
+    rows = [{**row, "reward": f"{row['reward']:.4g}"} for row in data["groups"]]
+    rows = [{**row, "steps": ", ".join(map(str, row["steps"]))} if "steps" in row else row for row in rows]
+    table(columns, [[row[name] for name in columns] for row in rows])
+    for reason, count in data.get("left_out", {}).items():
+        typer.echo(f"left out: {count:,} {reason}")
 
 
 def _print_times(plan: Any, data: dict[str, Any], shown: list[dict[str, Any]]) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 from feedmill.converting.job import find_proof
 from feedmill.errors import DataError, TrustError
+from feedmill.formats.rollouts.commits import Rollouts, is_rollouts
 from feedmill.formats.sample import Sample
+from feedmill.formats.tables import PARQUET
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.samples.options import Info
@@ -24,7 +26,7 @@ class InfoReport(Showable):
     Attributes:
         facts: format, samples, shards, bytes, splits, sample type and further facts of the format;
             ``first_sample``: key and bytes per part, None if it cannot be read; ``own_code``: why code of the dataset
-            was not run, if it has any; ``loss_mask`` and ``conversion``, if present.
+            was not run, if it has any; ``loss_mask``, ``conversion`` and ``rollouts``, if present.
     """
 
     facts: dict[str, Any]
@@ -57,6 +59,8 @@ def info(options: Info) -> InfoReport:
     except TrustError as error:  # the facts are available without running its code
         dataset, code = opened(raw=True), str(error)
     facts = {**dataset.describe(), "first_sample": _first_sample(dataset), "own_code": code}
+    if dataset.format == PARQUET.name and not path.endswith(PARQUET.files) and is_rollouts(dataset.store):
+        facts["rollouts"] = Rollouts(path).about()
     count = getattr(dataset, "loss_mask", None)  # of token data
     if count is not None and (mask := count()) is not None:
         facts["loss_mask"] = mask

@@ -7,6 +7,7 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
   `sample.py`: the `Sample`; `batches.py`: many samples without an object each; `habits.py`: names of other libraries.
 - Formats: `energon/`, `tar/`, `vla/`, `img2dataset/`, `mds/`, `npz/`, `jsonl/`, `tables/`, `lerobot/`,
   `recorders/`, and `tokens/` with one module for each of its own. `episodes.py`: those whose samples are time steps.
+  `rollouts/`: Parquet files that processes append while others read.
 - Rows and columns: `rows.py`, `columns.py`, `arrowtypes/` (every type of Arrow), `columnar.py` (writing),
   `csv_rows.py`.
 - Where samples lie: `offsets.py`, `extents.py`, `ranges.py`, `line_ranges.py`; what they cost: `costs.py`,

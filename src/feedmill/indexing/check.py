@@ -23,7 +23,9 @@ from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl.dataset import open_jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
+from feedmill.formats.rollouts.commits import Rollouts, is_rollouts
 from feedmill.formats.sniff import sniff
+from feedmill.formats.tables import PARQUET
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
@@ -37,6 +39,7 @@ from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
+from feedmill.planning.rollouts.steps import Steps, runs_of
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.open import open as open_dataset
@@ -67,6 +70,8 @@ def check(options: Check) -> CheckReport:
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
     elif how == "open" and not _has_tars(found):
         _check_source(url, report)
+        if found.format is PARQUET and not found.name and not found.names and is_rollouts(found.store):
+            _check_rollouts(url, report)
     else:
         store, entries = _entries(found, url, report)
         index = PreparedIndex(found.store, report) if found.format is ENERGON else None
@@ -124,6 +129,20 @@ def _check_source(url: str, report: CheckReport) -> None:
     if isinstance(dataset, TarDataset):
         return  # `_check_shards` scans its tars
     report.findings += dataset.verify()
+
+
+def _check_rollouts(url: str, report: CheckReport) -> None:
+    """Check the commits of rollouts, and draw the steps of all runs again."""
+    rollouts = Rollouts(url)
+    findings = list(rollouts.verify())
+    seen = {str(error) for error in report.findings}  # a page that is damaged is found twice
+    report.findings += [error for error in findings if str(error) not in seen]
+    if report.findings:
+        return  # steps cannot be drawn again from damaged commits
+    for run in runs_of(rollouts.store):
+        steps = Steps(rollouts, run)
+        report.findings += steps.verify()
+        report.notes.append(f"run {run!r}: {len(steps.files.listed()):,} steps were drawn")
 
 
 def _check_converted(found: Detected, report: CheckReport) -> None:

@@ -12,6 +12,7 @@ A position becomes a batch: `layout.py` says which positions are this rank's, `w
   yielded, and `restore_keys.py` what makes one of them again.
 - `workers.py` prefetches batches in threads or processes, or makes them in the loop. `pipeline.py` and `transfer.py`
   copy them to a device and yield them to the training loop.
+- `rollouts.py` has `RolloutLoader`, for what samplers append while it reads: its steps have no plan.
 - `progress.py`, `state.py` and `checkpoint.py` save the position of a loader and resume from it.
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from, `metrics.py` measures the time
   that loading takes, and `watchdog.py` logs stalled batches.
@@ -30,20 +31,26 @@ from feedmill.provided import lazily
 HOMES = {
     "Cooker": "loading.cooking",
     "PlanDataset": "loading.adapters.mapped",
+    "RolloutLoader": "loading.rollouts",
+    "Rollouts": "formats.rollouts.commits",
     "Substitute": "loading.failures",
     "Telemetry": "loading.metrics",
 }
 __all__ = [
     "Cooker",
     "PlanDataset",
+    "RolloutLoader",
+    "Rollouts",
     "Substitute",
     "Telemetry",
 ]
 
 if TYPE_CHECKING:
+    from feedmill.formats.rollouts.commits import Rollouts
     from feedmill.loading.adapters.mapped import PlanDataset
     from feedmill.loading.cooking import Cooker
     from feedmill.loading.failures import Substitute
     from feedmill.loading.metrics import Telemetry
+    from feedmill.loading.rollouts import RolloutLoader
 else:
     __getattr__, __dir__ = lazily("loading", HOMES)

@@ -9,6 +9,7 @@ and back. Nothing is replayed: `recipes/` (or `dialects/`) -> `nodes/` -> `plan.
 - `plan.py`: the tree bound to data; `bases.py`: what is read for cells; `tree.py`: as text. `split_by_source.py` cuts
   one; `given.py` makes one of whatever a user gives; `overview.py` is the verb ``plan``, whose options are in
   `options.py`.
+- `rollouts/`: what a step draws of data that grows meanwhile, recorded because it is no function of the position.
 - `dealing/`: global batches, and which rank gets which position. `resuming/`: states of changed recipes.
 - Questions: `ledger.py` (which step saw a sample), `report.py` (weights and repeats), `forecast.py` (what is read),
   `bounds.py` (that no source is repeated too often), `tokens.py` (lengths), `proxy.py` (small runs for large

@@ -393,27 +393,29 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeSamples:
-    """Lengths and media of a source whose samples have lengths.
+    """Lengths and media of a source whose samples have lengths, and what of any source is not whole in rows.
 
     Attributes:
         name: the source.
-        processor: class of the processor that counts.
-        samples: samples in its subset; `kept`: those that a row can hold.
+        samples: samples in its subset; `kept`: those that rows hold.
         shortest, median, longest: tokens of those that are kept.
-        media: images, videos and sounds of one of them on average; `most_media`: the most of one.
         dropped: the others, by reason.
+        processor: class of the processor that counts; None for token data.
+        media: images, videos and sounds of a sample on average; `most_media`: the most of one.
+        long: what happens to `dropped`: ``drop``, or ``split`` or ``truncate``.
     """
 
     name: str
-    processor: str
     samples: int
     kept: int
     shortest: int
     median: int
     longest: int
-    media: float
-    most_media: int
     dropped: tuple[Dropped, ...]
+    processor: str | None = None
+    media: float = 0.0
+    most_media: int = 0
+    long: str = "drop"
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, for ``--json``."""
@@ -421,9 +423,12 @@ class WholeSamples:
 
     def __str__(self) -> str:
         lengths = f"{self.shortest:,} to {self.longest:,} tokens (median {self.median:,})"
-        media = f"{self.media:.2f} media each" + (f", at most {self.most_media:,}" if self.most_media else "")
-        lines = [f"{self.name}: {self.kept:,} samples of {lengths}, {media}, by {self.processor}"]
-        return "\n".join([*lines, *(f"  dropped: {each}" for each in self.dropped)])
+        if self.processor is not None:
+            lengths += f", {self.media:.2f} media each" + (f", at most {self.most_media:,}" if self.most_media else "")
+            lengths += f", by {self.processor}"
+        done = {"split": "split", "truncate": "truncated"}.get(self.long, "dropped")
+        lines = [f"{self.name}: {self.kept:,} samples of {lengths}"]
+        return "\n".join([*lines, *(f"  {done}: {each}" for each in self.dropped)])
 
 
 class RowsOfWidth(NamedTuple):
@@ -470,7 +475,7 @@ class PackedReport(Report):
         left_out: tokens of those documents that are in no row, by the recipe's rules for long documents and for the
             last window.
         media: of rows of samples, images, videos and sounds in a row on average, an expected value.
-        whole: lengths and media of the sources whose samples have lengths, and what is dropped of them.
+        whole: lengths and media of the sources whose samples have lengths, and what is dropped or cut of any source.
         used_up: limit of a row, ``media`` or ``patches`` -> rows in which it is used up while tokens are free, and how
             many tokens. Skipped rows count, too.
         widths: the rows of each width, if there are several.

@@ -103,6 +103,13 @@ class FillInMiddle:
         fields[self.key] = out
         if LOSS_MASK in fields:
             fields[LOSS_MASK] = np.concatenate((kept[:count], np.zeros(width - count, np.bool_)))
+        for name, values in fields.items():  # what is the same for a whole document, such as its group
+            if name in (self.key, LOSS_MASK, *_FIXED) or np.shape(values) != row.shape:
+                continue
+            before = np.asarray(values)
+            own = before[starts[: len(ends) - 1]]
+            if np.array_equal(np.repeat(before[starts], np.diff([*starts, real])), before[:real]):
+                fields[name] = np.concatenate((np.repeat(own, np.diff(ends)), before[len(row) - (width - count) :]))
         return self._located(fields, ends, width, count)
 
     def _pieces(

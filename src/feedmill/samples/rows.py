@@ -27,6 +27,8 @@ class SampleRow(Sequence[Any]):
         multiple: what the place of each sample is rounded up to.
         mismatch: what a collator does with a sample that the row has no room for, or that the processor refuses:
             ``error``, or ``drop``, which makes its place padding.
+        groups, members: int32[n], the number of each sample's group in the row, and the number of the sample in the
+            group, as stored; None if no source has `groups`.
     """
 
     samples: list[Any]
@@ -37,6 +39,8 @@ class SampleRow(Sequence[Any]):
     sources: list[str]
     multiple: int = 1
     mismatch: Literal["error", "drop"] = "error"
+    groups: npt.NDArray[np.int32] | None = None
+    members: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.samples)

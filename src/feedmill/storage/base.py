@@ -268,6 +268,16 @@ class Store(ABC):
         with self.write(path) as f:
             f.write(data)
 
+    @abstractmethod
+    def put_new(self, path: str, data: bytes) -> bool:
+        """Write a whole file unless its name is taken, in one atomic step; return whether it was written.
+
+        Of several processes that write the same name at once, exactly one gets True.
+
+        Raises:
+            StorageError: it cannot be written; of kind ``unsupported`` if the store has no such step.
+        """
+
     def write_together(self, files: Iterable[tuple[str, bytes]]) -> None:
         """Write small files one after another, each atomically; all are on the disk when this returns."""
         for path, data in files:

@@ -297,6 +297,24 @@ class LocalStore(Store):
                 raise storage_error(error, full) from None
             raise  # from the code of the caller, in the block
 
+    def put_new(self, path: str, data: bytes) -> bool:
+        written = False
+
+        def link(temporary: str, final: str) -> None:
+            nonlocal written
+            sync(temporary)
+            try:
+                os.link(temporary, final)  # fails if the name is taken, unlike a rename
+            except FileExistsError:
+                if os.stat(temporary).st_nlink < 2:  # else NFS has lost the answer, and repeated the request
+                    return
+            written = True
+            sync(os.path.dirname(final))
+
+        with self._build(path, link) as temporary:
+            temporary.write_bytes(data)
+        return written
+
     def write_together(self, files: Iterable[tuple[str, bytes]]) -> None:
         folders: dict[str, None] = {}
 

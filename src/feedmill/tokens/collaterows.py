@@ -18,7 +18,8 @@ import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, get_args
 
 import numpy as np
@@ -26,7 +27,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError
 from feedmill.samples.rows import SampleRow, note_place
 from feedmill.tokens.encodesample import EncodedSample, Int64s, RopePositions, SampleEncoder, document, rope_class
-from feedmill.tokens.rowlayouts import LAYOUTS, Layout, PackedRow, Place, joined
+from feedmill.tokens.rowlayouts import Layout, PackedRow, Place, joined, laid_out
 
 logger = logging.getLogger("feedmill")
 
@@ -109,7 +110,10 @@ class RowCollator:
             places += here
             encoded += kept
             start += row.seq_len
-        batch = LAYOUTS[self.layout](self._packed(encoded, places, start), self.encoder.real.processor)
+        packed = self._packed(encoded, places, start)
+        if rows[0].groups is not None:
+            packed = replace(packed, beside=_ids(rows, places, start))
+        batch = laid_out(packed, self.layout, self.encoder.real.processor)
         with self._lock:
             for total in (self.misses, self._new):
                 for name, count in asdict(counts).items():
@@ -242,8 +246,77 @@ class RowCollator:
         return PackedRow(ids, learned, positions, rope, places, by_token, together, self._pad)
 
 
+def _ids(rows: Sequence[SampleRow], places: Sequence[Place], width: int) -> dict[str, Int64s]:
+    """Return the group and the member of each token of rows with groups, whose samples are in the first places."""
+    groups, members = np.full((2, width), -1, np.int64)
+    before, start, at = 0, 0, 0
+    for row in rows:
+        assert row.groups is not None and row.members is not None  # all rows of a plan have them
+        for group, member in zip(row.groups.tolist(), row.members.tolist(), strict=True):
+            place, at = places[at], at + 1
+            part = slice(place.start, place.start + place.tokens)
+            groups[part], members[part] = before + group, member
+        before += int(row.groups.max(initial=-1)) + 1
+        start += row.seq_len
+        at += at < len(places) and places[at].start < start  # its padding
+    return {"group_ids": groups, "member_ids": members}
+
+
+_OF_TOKENS = ("input_ids", "positions", "loss_mask")
+
+
+class TokenRowCollator:
+    """Collates rows of tokens; see `collate_rows`."""
+
+    def __init__(self, layout: Layout, pad: int | None = None) -> None:
+        self.layout, self._pad = layout, pad or 0
+
+    def __repr__(self) -> str:
+        return f"TokenRowCollator(layout={self.layout!r})"
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        """Return a batch of rows in the layout.
+
+        Raises:
+            ConfigError: what is collated are not packed rows of tokens.
+            DataError: the layout is for pairs, and a row has something else.
+        """
+        import torch  # noqa: F401 - an error that names what to install comes before the rows are laid out
+
+        places: list[Place] = []
+        beside: dict[str, list[Any]] = {}
+        start, before = 0, 0
+        for row in rows:
+            if not isinstance(row, Mapping) or "cu_seqlens" not in row or "input_ids" not in row:
+                raise ConfigError(
+                    f"collate_rows without a processor collates packed rows of tokens: found {type(row).__name__}",
+                    kind="bad-batch",
+                    fix="Load a plan with 'pack' over token files, or pass the processor of the model.",
+                )
+            for begin, end in pairwise(row["cu_seqlens"].tolist()):
+                places.append(Place(start + begin, end - begin if begin < row["tokens"] else 0, end - begin))
+            start += len(row["input_ids"])
+            for name, values in row.items():
+                if name in _OF_TOKENS or np.shape(values) != row["input_ids"].shape:
+                    continue
+                if name == "group_ids":  # of all rows together
+                    values, before = np.where(values < 0, -1, values + before), before + int(values.max(initial=-1)) + 1
+                beside.setdefault(name, []).append(values.astype(np.int64) if values.dtype.kind == "i" else values)
+
+        def joined(name: str) -> Int64s:
+            return np.concatenate([row[name] for row in rows]).astype(np.int64, copy=False)
+
+        learned = [row.get("loss_mask", np.ones(len(row["input_ids"]), bool)) != 0 for row in rows]
+        ids = PackedRow(
+            joined("input_ids"), np.concatenate(learned), joined("positions"), None, places, {}, {}, self._pad
+        )
+        ids = replace(ids, beside={name: np.concatenate(values) for name, values in beside.items()})
+        ids.learned[~ids.real] = False
+        return laid_out(ids, self.layout, None)
+
+
 def collate_rows(
-    processor: Any,
+    processor: Any = None,
     layout: Layout = "transformers",
     *,
     messages: str = "json",
@@ -255,18 +328,20 @@ def collate_rows(
     media: Sequence[str] | None = None,
     config: Any = None,
     pad: int | None = None,
-) -> RowCollator:
-    """Return the `collate` of a loader of packed samples: batches that a model takes, made with its processor.
+) -> RowCollator | TokenRowCollator:
+    """Return the `collate` of a loader of packed rows: batches that a model takes.
 
+    Rows of token files, such as conversations with their loss masks, need no processor. Rows of samples do:
     Each sample goes through the processor alone, as its length was predicted. The samples of a row are then laid end to
     end: positions begin again in each, those of M-RoPE too; media are joined along their first axis; the first token of
     a sample is no target, nor are tokens of media and padding. Documents of token files may lie beside them. Several
     rows become one. The options up to `media` are those of `feedmill.tokens.lengths`: give both the same.
 
     Args:
-        processor: A processor of transformers, or the folder of its checkpoint.
-        layout: ``transformers`` (also for TRL), ``megatron`` (Megatron-Bridge), ``torchtitan`` or ``axolotl``; see
-            `feedmill.tokens.rowlayouts`.
+        processor: A processor of transformers, or the folder of its checkpoint; None for rows of tokens, which take no
+            other option than `layout` and `pad`.
+        layout: ``transformers`` (also for TRL), ``megatron`` (Megatron-Bridge), ``torchtitan`` or ``axolotl``; or
+            ``dpo``, which takes the pairs of rows apart for TRL's DPOTrainer. See `feedmill.tokens.rowlayouts`.
         messages: Part with the conversation, as JSON, or a field with it.
         text: Part with a plain text that has the placeholders, instead of a conversation; all of it is learned.
         chat_template: A file, or the name of one of the tokenizer's templates; default: that of the processor.
@@ -281,7 +356,8 @@ def collate_rows(
         pad: The padding token; default: that of the tokenizer, or 0.
 
     Returns:
-        A `RowCollator`: list of `SampleRow` -> batch. Its `misses` count samples that were not as predicted.
+        A `RowCollator`: list of `SampleRow` -> batch. Its `misses` count samples that were not as predicted. Without a
+        processor a `TokenRowCollator`: list of rows of tokens -> batch.
 
     Raises:
         MissingExtra: transformers, torch, tokenizers or jinja2 is not installed.
@@ -296,6 +372,15 @@ def collate_rows(
             kind="bad-option",
             fix="Correct layout.",
         )
+    if processor is None:
+        given = (text, chat_template, chat_template_args, processor_args, media, config)
+        if any(each is not None for each in given) or (messages, chat_mask) != ("json", "auto"):
+            raise ConfigError(
+                "rows of tokens have no options of a processor",
+                kind="bad-option",
+                fix="Pass the processor, or 'layout' and 'pad' alone.",
+            )
+        return TokenRowCollator(layout, pad)
     encoder = SampleEncoder(
         processor,
         messages=messages,

@@ -4,6 +4,7 @@
     axolotl       the same with a mask that numbers the samples of a row
     megatron      Megatron-Bridge: rows of Megatron-Core in THD form, with targets
     torchtitan    torchtitan: one dimension, with targets apart
+    dpo           TRL's DPOTrainer: no row, but the chosen samples of its pairs and then the rejected ones, padded
 
 Several rows of a batch become one that is as long as all of them. Values follow transformers 5.24, TRL 1.16, axolotl
 0.19, and Megatron-Bridge and torchtitan of August 2026.
@@ -12,17 +13,18 @@ Several rows of a batch become one that is as long as all of them. Values follow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.errors import ConfigError, DataError
 from feedmill.samples.targets import IGNORE
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Layout = Literal["transformers", "megatron", "torchtitan", "axolotl"]
+Layout = Literal["transformers", "megatron", "torchtitan", "axolotl", "dpo"]
 _SPECIAL = ("image", "video", "vision_start", "vision_end", "pad")
 """Tokens of the text whose numbers torchtitan's models get."""
 
@@ -49,6 +51,8 @@ class PackedRow:
         places: all places, without gaps.
         by_token: name -> tensor[T]; `media`: name -> values by medium of all samples.
         pad: the padding token.
+        beside: name -> array[T], what else rows have for each token: ``group_ids`` and ``member_ids`` of rows with
+            groups, and numeric columns.
     """
 
     ids: Int64s
@@ -59,6 +63,7 @@ class PackedRow:
     by_token: Mapping[str, Any]
     media: Mapping[str, Any]
     pad: int
+    beside: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     @property
     def real(self) -> Bools:
@@ -113,6 +118,44 @@ def axolotl(row: PackedRow, _: Any) -> dict[str, Any]:
         number += tokens > 0
         mask[start : start + tokens] = number
     return {**_of_transformers(row), "attention_mask": _tensor(mask[None])}
+
+
+def dpo(row: PackedRow, _: Any) -> dict[str, Any]:
+    """Return what TRL's collator for preferences makes: tensors [2 * pairs, tokens of the longest], chosen first.
+
+    Raises:
+        DataError: what the row holds are not pairs.
+        ConfigError: the row has media, of which this layout has no place.
+    """
+    if row.media or row.by_token:
+        raise ConfigError(
+            "pairs with media have no layout 'dpo'",
+            kind="unsupported",
+            fix="Use the layout 'transformers', which says where each sample of a pair is.",
+        )
+    places = [place for place in row.places if place.tokens]
+    firsts = [place.start for place in places]
+    pairs: dict[tuple[int, int], Place] = {}
+    if "group_ids" in row.beside:
+        keys = zip(*(row.beside[name][firsts].tolist() for name in ("group_ids", "member_ids")), strict=True)
+        pairs = dict(zip(keys, places, strict=True))
+    count = len(places) // 2
+    order = [(group, member) for member in (0, 1) for group in range(count)]
+    if not pairs or set(pairs) != set(order):
+        raise DataError(
+            f"a row holds {len(places):,} samples that are not pairs",
+            kind="bad-batch",
+            fix="Make each source a 'zip' of two, or give it 'groups: 2'.",
+        )
+    width = max(place.tokens for place in places)
+    out = np.zeros((3, 2 * count, width), np.int64)
+    out[0] = row.pad
+    for line, key in enumerate(order):
+        start, tokens, _width = pairs[key]
+        part = slice(start, start + tokens)
+        out[:, line, :tokens] = row.ids[part], np.ones(tokens), row.learned[part]
+    names = ("input_ids", "attention_mask", "completion_mask")
+    return {name: _tensor(values) for name, values in zip(names, out, strict=True)}
 
 
 def _of_transformers(row: PackedRow) -> dict[str, Any]:
@@ -220,7 +263,17 @@ LAYOUTS: Mapping[str, Callable[[PackedRow, Any], Any]] = {
     "megatron": megatron,
     "torchtitan": torchtitan,
     "axolotl": axolotl,
+    "dpo": dpo,
 }
+
+
+def laid_out(row: PackedRow, layout: Layout, processor: Any) -> Any:
+    """Return a batch in a layout. What rows have beside their tokens is shaped as these."""
+    batch = LAYOUTS[layout](row, processor)
+    fields = batch[0] if layout == "torchtitan" else batch
+    for name, values in row.beside.items() if layout != "dpo" else ():
+        fields[name] = _tensor(values if layout == "torchtitan" else values[None])
+    return batch
 
 
 def joined(values: Sequence[Any]) -> Any:

@@ -7,15 +7,19 @@ is a function of the recipe. Raw files are found through the lineage that verbs 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from feedmill.documents.lineage.chain import Lineages, Origin, read_raw
 from feedmill.documents.lineage.shards import noun_of
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.formats.rollouts.commits import Rollouts
 from feedmill.jobs.options import verb
 from feedmill.loading.state import read_state
 from feedmill.notebooks import Showable
@@ -23,7 +27,10 @@ from feedmill.planning import ledger
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.read import is_dataset
+from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming.resume import Allowed
+from feedmill.planning.rollouts.steps import steps_of
 from feedmill.samples.preview import as_shown
 from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held
@@ -42,14 +49,14 @@ class TraceReport(Showable):
     """The samples of a step, or the positions of samples.
 
     Attributes:
-        plan: the plan; not in `as_dict`.
+        plan: the plan; not in `as_dict`. None for rollouts, whose ``groups`` are in `facts`.
         facts: for a step, ``entries`` with one entry per sample. For samples, ``found`` with one entry per requested
             sample, whose ``seen`` has the positions. For a raw document, ``documents`` with one entry per document,
             with its ``artefacts`` and ``seen``. For a log of losses, see `feedmill.tracing.losses.losses_of`.
         shown: the contents of the samples as from `feedmill.samples.preview.as_shown`, if requested.
     """
 
-    plan: Plan
+    plan: Plan | None
     facts: dict[str, Any]
     shown: list[dict[str, Any]] = field(default_factory=list)
 
@@ -70,6 +77,8 @@ def trace(options: Trace) -> TraceReport:
     if sum(one is not None for one in given) != 1:
         what = "expected one of --step, --key, --document, --source-document and --losses"
         raise ConfigError(what, fix="Give exactly one of them.")
+    if (recipe := _of_rollouts(options.recipe)) is not None:
+        return _trace_rollouts(recipe, options)
     plan, path = bound_plan(options.recipe, proxy=options.proxy)
     proxy = None if plan.proxy is None else str(plan.proxy)
     by_budget = options.global_batch is None and plan.dealing is not None and plan.dealing.budget is not None
@@ -123,6 +132,59 @@ def trace(options: Trace) -> TraceReport:
     if options.origins:
         _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["found"]], options.show)
     return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
+
+
+def _of_rollouts(given: Any) -> Recipe | None:
+    """Return the recipe if it has rollouts, which have no plan."""
+    if isinstance(given, str | os.PathLike) and not is_dataset(os.fspath(given)):
+        given = Recipe.load(given)
+    return given if isinstance(given, Recipe) and given.model.rollouts is not None else None
+
+
+def _trace_rollouts(recipe: Recipe, options: Trace) -> TraceReport:
+    """Return the groups of a step that was drawn, or the steps that have drawn a group."""
+    given = {field.name for field in fields(Trace) if getattr(options, field.name) != field.default}
+    if unused := sorted(given - {"recipe", "step", "key"}):
+        option = unused[0].replace("_", "-")
+        what = f"--{option} has no effect: rollouts have --step and --key, for a group"
+        raise ConfigError(what, kind="bad-option", fix=f"Omit --{option}.")
+    steps, _ = steps_of(recipe)
+    rollouts = steps.rollouts
+    facts: dict[str, Any] = {"recipe": recipe.file, "proxy": None, "run": steps.run}
+    if options.step is not None:
+        record = steps.drawn(options.step)
+        groups = steps.groups(record)
+        facts |= record.as_dict() | {"groups": _group_rows(rollouts, groups.tolist())}
+        return TraceReport(None, facts)
+    assert options.key is not None
+    rollouts.refresh()
+    found = rollouts.find(options.key)
+    if not found:
+        raise NotFound(f"there is no group {options.key!r}", file=rollouts.path, fix="Give the name of a group.")
+    rows = _group_rows(rollouts, found)
+    for row in rows:
+        row["steps"] = []
+    for record in steps.records():
+        for group in set(steps.groups(record).tolist()) & set(found):
+            rows[found.index(group)]["steps"].append(record.step)
+    return TraceReport(None, facts | {"groups": rows})
+
+
+def _group_rows(rollouts: Rollouts, groups: list[int]) -> list[dict[str, Any]]:
+    places = rollouts.place(np.array(groups, np.int64)).tolist()
+    rewards = rollouts.numbers("reward")
+    assert rewards is not None
+    return [
+        {
+            "group": name,
+            "commit": commit,
+            "number": number,
+            "answers": int(rollouts.sizes[group]),
+            "version": int(rollouts.versions[group]),
+            "reward": float(rewards[group]),
+        }
+        for group, name, (commit, number) in zip(groups, rollouts.names(groups), places, strict=True)
+    ]
 
 
 def _check_batches(options: Trace, *, by_budget: bool) -> None:

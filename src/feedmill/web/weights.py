@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from feedmill.errors import ConfigError, StorageError
+from feedmill.errors import ConfigError
 from feedmill.planning.dialects import Place
 from feedmill.planning.recipes.member import names_of
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.recipes.writing import as_yaml
+from feedmill.storage.local import LocalStore
 from feedmill.web.library import OpenItem
 from feedmill.web.state import State
 
@@ -270,17 +270,6 @@ def _exists(path: str) -> ConfigError:
 
 def _create(path: str, data: bytes) -> None:
     """Write a file as a whole under a name that must not exist."""
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(temporary, path)  # fails if the name exists, unlike a rename
-        finally:
-            os.unlink(temporary)
-    except FileExistsError:
-        raise _exists(path) from None
-    except OSError as error:
-        raise StorageError(f"the copy cannot be written ({error.strerror})", file=path, kind="storage") from None
+    folder, name = os.path.split(path)
+    if not LocalStore(folder).put_new(name, data):
+        raise _exists(path)

@@ -14,6 +14,7 @@ from feedmill.jobs.dry_run import active
 from feedmill.jobs.options import verb
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.limits import parse_size
+from feedmill.writing import rollouts
 from feedmill.writing.copying import Copy, Group, Piece, facts, groups_of, open_source, pieces_of, plan_copies
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded
@@ -49,6 +50,13 @@ def append(options: Append) -> WriteReport:
     if not sources:
         raise ConfigError("nothing to append: no sources were given", file=url, fix="Give at least one dataset.")
     store = open_store(url)
+    if rollouts.takes(store, sources):
+        return rollouts.append_answers(url, sources, options)
+    for name in ("policy", "reward", "group_size"):
+        if getattr(options, name) not in (None, ()):
+            option = name.replace("_", "-")
+            what, fix = f"--{option} applies to rollouts", f"Omit --{option}, or append to rollouts."
+            raise ConfigError(f"{what}, and this is another dataset", file=url, kind="bad-option", fix=fix)
     need_prepared(store, url)
     layout = Layout(
         options.pattern or _pattern(list(energon.read_info(store))),

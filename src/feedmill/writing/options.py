@@ -49,16 +49,23 @@ class Reshard(ShardNames, DryRunnable, Processes, WithProgress):
 
 
 class Append(ShardNames, DryRunnable, Processes, WithProgress):
-    """Add the samples of other datasets as new shards; existing shards do not change.
+    """Add the samples of other datasets as new shards, or answers to rollouts; what is there does not change.
 
     After a kill, the same command resumes.
     """
 
-    url: Annotated[Path, Arg("DATASET", "The prepared dataset to append to.")]
-    sources: Annotated[Paths, Arg("SOURCE...", "Datasets of samples with parts.")]
+    url: Annotated[Path, Arg("DATASET", "The prepared dataset to append to; or rollouts, which may be new.")]
+    sources: Annotated[Paths, Arg("SOURCE...", "Datasets of samples with parts; for rollouts, JSONL or Parquet files.")]
     _: KW_ONLY
     split: Annotated[str | None, Opt("NAME", "Split of the new samples; default: the first.")] = None
     max_shard_samples: Annotated[int | None, Opt("N", "Samples per shard.", min=1)] = 10_000
+    policy: Annotated[
+        int | None, Opt("N", "Of rollouts: version of the policy, for files that do not say it.", min=0)
+    ] = None
+    reward: Annotated[Sequence[str], Opt("COLUMN", "Of rollouts: column whose sum is the reward; repeatable.")] = ()
+    group_size: Annotated[
+        int | None, Opt("N", "Of rollouts: answers of each group, from the first commit on.", min=1)
+    ] = None
 
 
 class AddParts(DryRunnable, AllowEmpty, Processes, WithProgress):

@@ -141,7 +141,8 @@ MEDIA = [1, 0, 2, 1, 1, 1, 0, 0, 9, 1]
 def test_the_report_names_what_is_dropped() -> None:
     plan = blend(counted("vqa", TOKENS, MEDIA), Tokenized("docs", [30, 90, 8]), media=4)
     report = plan.report()
-    (own,) = report.whole
+    own, docs = report.whole
+    assert (docs.name, docs.kept, docs.dropped[0].keys) == ("docs", 2, ["1"])
     assert (own.name, own.processor, own.samples, own.kept) == ("vqa", "SomeProcessor", 10, 7)
     assert (own.shortest, own.median, own.longest, own.most_media) == (5, 30, 64, 2)
     assert [(each.reason, each.samples, each.keys) for each in own.dropped] == [

@@ -349,7 +349,7 @@ class Odd(Numbered):
         ("{blend_epochized: [{path: a, groups: 4}, {path: b}]}", "'blend_epochized' would tear the groups"),
         ("{samples: 3, source: {path: a, groups: 4}}", "3 samples are less than one group"),
         ("{samples: 3, blend: [{path: a, groups: 4}, {path: b, weight: 0}]}", "weight"),
-        ("{pack: {seq_len: 64}, source: {path: a, groups: 4}}", "best-fit packing would put the samples of a group"),
+        ("{pack: {seq_len: 16}, source: {path: a, groups: 4}}", "24 of 24 groups of .a. have more than the 16 tokens"),
         (
             "{blend: [{path: a, groups: 4}, {path: b}], stages: [{samples: 10, weights: {a: 1, b: 1}},"
             " {weights: {b: 1}}]}",

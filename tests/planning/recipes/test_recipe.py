@@ -278,7 +278,8 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("source: a\nseed: !!bool maybe", "recipe:2: 'maybe' is not a valid value of the YAML type 'bool'"),
         ("source: a\nseed: 2020-13-01", "recipe:2: '2020-13-01' is not a valid value of the YAML type 'timestamp'"),
         ("source: '\ud800'", "this is not valid YAML: unacceptable character #xd800"),
-        ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized' or 'concat' (found: none)"),
+        ("seed: 1", "give exactly one of 'source', 'blend', 'blend_epochized', 'concat' or 'rollouts' (found: none)"),
+        ("epochs: 2\nrollouts: {path: a, groups: 2}", "'rollouts' has only a 'seed' beside it: remove 'epochs'"),
         ("{source: a, concat: [{path: b}]}", "(found: source, concat)"),
         ("blend: []", "blend: list should have at least 1 item"),
         (
@@ -401,7 +402,7 @@ def test_the_schema_is_json() -> None:
         "episodes",
         "lengths",
     }
-    assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat"}
+    assert set(schema["properties"]) == own | {"source", "blend", "blend_epochized", "concat", "rollouts"}
     assert not schema["additionalProperties"]
 
 

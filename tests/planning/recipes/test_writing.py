@@ -98,7 +98,7 @@ def test_every_key_with_a_path_is_known() -> None:
         and "str" in str(field.annotation)
     }
     handled = {"path", "recipe", "prepared", "aux", "tokenizer", "processor", "chat_template", "cache", "quarantine"}
-    handled |= {"dir", "statistics", "source", "weights"}
+    handled |= {"dir", "statistics", "source", "weights", "steps"}
     other = {"dataset_config", "split_config", "files", "text", "template_source", "pattern", "split", "profile"}
     other |= {"virtual_hosted_style_request"}
     assert spoken <= handled | other, spoken - handled - other

@@ -182,6 +182,16 @@ class TokenRows(TokenDataset):
             found.append(Sample(str(number), data, dict(parts), where, _decode, self.subflavors))
         return found
 
+    def _find_values(self, by: str, *, texts: bool) -> npt.NDArray[Any] | None:
+        return self.rows.values(by, texts=texts)
+
+    @property
+    def cost_fields(self) -> Sequence[str]:
+        return self.rows.cost_fields
+
+    def costs_advice(self, by: str) -> str:
+        return self.rows.costs_advice(by)
+
     def locate(self, index: int) -> Source:
         return self.rows.locate(index)
 

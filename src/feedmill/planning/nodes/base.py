@@ -198,6 +198,14 @@ class Node(ABC):
         """Return the largest number of positions up to `total` after which this stream can be cut between groups."""
         return total
 
+    def places(self, positions: IntArray, epochs: Epochs = 0) -> tuple[IntArray, IntArray]:  # noqa: ARG002
+        """Return the place of the samples at positions, each in ``[0, length)``, in their groups: int64[n] both.
+
+        The first is that in the stream, the second that in stored order. Both are 0 for single samples.
+        """
+        alone = np.zeros(len(positions), np.int64)
+        return alone, alone
+
     def seams(self, start: int, stop: int) -> IntArray:
         """Return where passes and stages end inside ``(start, stop)`` of this node's stream, int64[n, 2], in any order.
 
@@ -331,6 +339,11 @@ class Wrapper(Node):
     def follow(self, positions: IntArray, epochs: Epochs) -> tuple[int | npt.NDArray[np.int32], IntArray, Epochs]:
         return self.child.follow(*self.inward(positions, epochs))
 
+    def places(self, positions: IntArray, epochs: Epochs = 0) -> tuple[IntArray, IntArray]:
+        if self.child.first_group == 1:
+            return super().places(positions, epochs)
+        return self.child.places(*self.inward(positions, epochs))
+
     def positions(self, located: Located) -> tuple[IntArray, IntArray]:
         inner, epochs = self.child.positions(located)
         lost = inner < 0
@@ -463,6 +476,15 @@ class Junction(Node):
                 kinds.append(_Alike([layers for layers, _ in below], [leaf for _, leaf in below]))  # type: ignore[misc]
             self._together = kinds, kind, place
         return self._together
+
+    def places(self, positions: IntArray, epochs: Epochs = 0) -> tuple[IntArray, IntArray]:
+        found = np.zeros((2, len(positions)), np.int64)
+        if any(child.first_group != 1 for child in self.children):
+            choice, inner, inner_epochs = self.inward(positions, epochs)
+            for number, rows in _groups(choice, len(self.children)):
+                if self.children[number].first_group != 1:
+                    found[:, rows] = self.children[number].places(inner[rows], at(inner_epochs, rows))
+        return found[0], found[1]
 
     def positions(self, located: Located) -> tuple[IntArray, IntArray]:
         choice = self._home[located.source]

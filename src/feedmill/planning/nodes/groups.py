@@ -189,7 +189,20 @@ class Groups(Wrapper):
     def outward(self, positions: IntArray, epochs: IntArray) -> tuple[IntArray, IntArray]:
         return by_epoch(self._own_positions, positions, epochs), epochs
 
-    def _child_positions(self, positions: IntArray, epoch: int) -> IntArray:
+    def places(self, positions: IntArray, epochs: Epochs = 0) -> tuple[IntArray, IntArray]:
+        place = by_epoch(lambda some, epoch: self._found(some, epoch)[2], positions, epochs)
+        if self.within == "stored":
+            return place, place
+        return place, by_epoch(self._stored_places, positions, epochs)
+
+    @property
+    def bounds(self) -> IntArray:
+        """The first sample of each group in the child's order, and their total, int64[count + 1]."""
+        self._check_bound()
+        return np.arange(self.count + 1) * (self.size or 1) if self._bounds is None else self._bounds
+
+    def _found(self, positions: IntArray, epoch: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Return the first sample and the size of the group at each position, the place in it, and its number."""
         self._check_bound()
         if self.group is not None:
             place, offset = np.divmod(positions, self.group)
@@ -198,7 +211,14 @@ class Groups(Wrapper):
             place = np.searchsorted(table, positions, side="right") - 1
             offset = positions - table[place]
         number = place if self._sequence is None else self._sequence.inward(place, epoch)[0]
-        begins, sizes = self._runs(number)
+        return (*self._runs(number), offset, number)
+
+    def _stored_places(self, positions: IntArray, epoch: int) -> IntArray:
+        _, sizes, offset, number = self._found(positions, epoch)
+        return self._inside(offset, sizes, number, epoch, permute)
+
+    def _child_positions(self, positions: IntArray, epoch: int) -> IntArray:
+        begins, sizes, offset, number = self._found(positions, epoch)
         return begins + self._inside(offset, sizes, number, epoch, permute)
 
     def _own_positions(self, positions: IntArray, epoch: int) -> IntArray:
@@ -295,6 +315,11 @@ def bounds_of_groups(values: npt.NDArray[Any], by: str) -> IntArray:
             fix=f"Sort the data by {by!r}.",
         )
     return ends
+
+
+def groups_in(node: Node) -> list[Groups]:
+    """Return the groups of a tree."""
+    return [node] if isinstance(node, Groups) else [found for child in node.children for found in groups_in(child)]
 
 
 def described(node: Node) -> str:

@@ -9,6 +9,9 @@ Segment s is the documents ``[s * size, (s + 1) * size)``, and one file (`segmen
 gives the size (`buffer`). By default it is cut into buffers wherever a pass of a source or a stage ends (`Node.seams`):
 rows are shuffled and filled inside a buffer, so a buffer with two passes would repeat documents before all were seen.
 
+Groups of documents that stay together (`nodes.groups`) are packed as one piece each, whole or not at all. A segment
+then begins with the group that its first document would cut.
+
 Rows are numbered across all buffers. Finding a row only needs the number of rows in earlier segments, so once these are
 planned, any row is found in O(log segments).
 """
@@ -26,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.errors import ConfigError
 from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.order.binpack import best_fit_decreasing, group_by
 from feedmill.planning.nodes.base import Node
@@ -142,7 +146,7 @@ class BestFit:
         for mine, segment, begin in parts:
             to, came = ranges(row_offsets[mine], counts[mine]), ranges(begin, counts[mine])
             document, piece, size = segment.narrow.reshape(3, -1)
-            position[to] = document[came] + np.int64(segment.number * self.size)
+            position[to] = document[came] + np.int64(self._begin(segment.number))
             start[to] = piece[came] * np.int64(self.seq_len)
             length[to] = size[came]
         return Spans(row_offsets, position, start, length)
@@ -150,11 +154,13 @@ class BestFit:
     def placements(self, positions: IntArray) -> Placements:
         """Return the rows that hold the documents at these positions, int64[n]."""
         owner = positions // self.size
+        for number in np.unique(owner).tolist() if self.documents.grouped else ():
+            owner[(owner == number) & (positions >= self._begin(number + 1))] = number + 1
         found: list[IntArray] = []
         for number in np.unique(owner).tolist():
             mine = np.flatnonzero(owner == number)
             segment, inverse = self.segments.get(number), self._inverse(number)
-            local = positions[mine] - number * self.size
+            local = positions[mine] - self._begin(number)
             begin = inverse.begins[local]
             counts = inverse.begins[local + 1] - begin
             spans = inverse.spans[ranges(begin, counts)].astype(np.int64)
@@ -194,7 +200,7 @@ class BestFit:
         if rows == 0:
             return Buffer(0, 0, 0, 0)
         number = int(self.segments.of_units(np.array([rows - 1]))[0])
-        segment, begin = self.segments.get(number), number * self.size
+        segment, begin = self.segments.get(number), self._begin(number)
         bounds = self._bounds(number, segment.documents)
         if len(bounds) == 2:
             return Buffer(begin, begin + segment.documents, segment.first, segment.first + segment.units)
@@ -207,14 +213,16 @@ class BestFit:
 
     def ends_at(self, documents: int) -> bool:
         """Return whether a buffer ends after this many documents, also if the stream does not end there."""
-        number, rest = divmod(documents, self.size)
+        number = documents // self.size
+        number += self._begin(number + 1) == documents
+        rest = documents - self._begin(number)
         return not rest or rest in self._ends(self.documents.plan.node, number)
 
     def same_buffers(self, other: Node, documents: int) -> bool:
         """Return whether another stream is cut into the same buffers by this many documents, and where they end."""
         for number in range(-(-documents // self.size)):
             ours, theirs = (self._ends(node, number) for node in (self.documents.plan.node, other))
-            until = documents - number * self.size
+            until = documents - self._begin(number)
             if not np.array_equal(ours[ours <= until], theirs[theirs <= until]):
                 return False
         return True
@@ -231,8 +239,9 @@ class BestFit:
         tokens += int(size[: int(segment.wide[rows - segment.first])].sum(dtype=np.int64))
         if segment.left_out:  # those of later buffers of this segment do not count
             stop = self.reach(rows)
-            kept = int(size[document < stop - last * self.size].sum(dtype=np.int64))
-            left_out += int(self.documents.between(last * self.size, stop).sum()) - kept
+            begin = self._begin(last)
+            kept = int(size[document < stop - begin].sum(dtype=np.int64))
+            left_out += int(self.documents.between(begin, stop).sum()) - kept
         return tokens, left_out
 
     def used_up(self, rows: int) -> dict[str, tuple[int, int]]:
@@ -244,13 +253,18 @@ class BestFit:
         found = dict.fromkeys(self.limits, (0, 0))
         names, last = tuple(self.limits), int(self.segments.of_units(np.array([rows - 1]))[0]) if rows else -1
         for number in range(last + 1 if names else 0):
-            segment, begin = self.segments.get(number), number * self.size
+            segment, begin = self.segments.get(number), self._begin(number)
             bounds = segment.wide[: min(segment.units, rows - segment.first) + 1]
             document, _, size = segment.narrow.reshape(3, -1)[:, : int(bounds[-1])]
             places = -(-size.astype(np.int64) // self.multiple) * self.multiple
             _, needs = self.documents.sized_between(begin, begin + segment.documents, names)
+            demands = needs[:, document]
+            if self.documents.grouped:
+                firsts = np.flatnonzero(self.documents.places(begin + document.astype(np.int64))[0] == 0)
+                places, demands = np.add.reduceat(places, firsts), np.add.reduceat(demands, firsts, axis=1)
+                bounds = np.searchsorted(firsts, bounds)
             free = self.seq_len - np.add.reduceat(places, bounds[:-1])
-            for name, taken in zip(names, needs[:, document], strict=True):
+            for name, taken in zip(names, demands, strict=True):
                 some = taken > 0
                 if some.any():
                     left = self.limits[name] - np.add.reduceat(taken, bounds[:-1])
@@ -275,9 +289,13 @@ class BestFit:
         """Return where buffers end inside a segment of an endless stream, counted in the documents of the segment."""
         if self.buffer is not None:
             return np.zeros(0, np.int64)
-        begin, length = number * self.size, self.documents.length
-        stop = begin + self.size if length is None else min(begin + self.size, length)
+        begin, stop = self._begin(number), self._begin(number + 1)
+        stop = stop if self.documents.length is None else min(stop, self.documents.length)
         return cuts(self.documents.seams(node, begin, stop)) - begin
+
+    def _begin(self, number: int) -> int:
+        """Return the first document of a segment."""
+        return self.documents.whole(number * self.size)
 
     def _inverse(self, number: int) -> _Inverse:
         with self._lock:
@@ -295,22 +313,58 @@ class BestFit:
         return inverse
 
     def _plan(self, number: int, first: int) -> Segment:
-        begin = number * self.size
-        lengths, needs = self.documents.sized_between(begin, begin + self.size, tuple(self.limits))
+        begin = self._begin(number)
+        lengths, needs = self.documents.sized_between(begin, self._begin(number + 1), tuple(self.limits))
         limits = np.array(list(self.limits.values()), np.int64)
-        fits = (needs <= limits[:, None]).all(0)
+        fits: npt.NDArray[np.bool_] = np.all(needs <= limits[:, None], axis=0)
+        if self.documents.grouped:
+            fits = self._whole_groups(begin, lengths, needs, limits)
         document, piece, size = cut(lengths if fits.all() else np.where(fits, lengths, 0), self.seq_len, self.long)
         tokens = int(size.sum(dtype=np.int64))
         places = size if self.multiple == 1 else -(-size // self.multiple) * self.multiple
-        buffers = np.searchsorted(document, self._bounds(number, len(lengths)))
+        firsts, demands = document, needs[:, document]
+        grouped = self.documents.grouped and len(document) > 0
+        if grouped:  # what is packed are groups
+            begins_group = self.documents.places(begin + document.astype(np.int64))[0] == 0
+            starts = np.flatnonzero(begins_group)
+            firsts, places = document[starts], np.add.reduceat(places, starts).astype(np.int32)
+            demands = np.add.reduceat(demands, starts, axis=1)
+        buffers = np.searchsorted(firsts, self._bounds(number, len(lengths)))
         # Clipping the row length to all tokens does not change the result, and saves memory, which grows with it.
         most = min(self.seq_len, max(1, int(places.sum(dtype=np.int64))))
-        bins, rows = best_fit_decreasing(places, most, buffers, needs[:, document], limits)
+        bins, rows = best_fit_decreasing(places, most, buffers, demands, limits)
         order = self._shuffled(number, bins, buffers, rows)
-        begins, spans = group_by(order[bins], rows)
+        row = order[bins]
+        begins, spans = group_by(row[np.cumsum(begins_group) - 1] if grouped else row, rows)
         columns = np.concatenate([document[spans], piece[spans], size[spans]])
         left_out = int(lengths.sum()) - tokens
         return Segment(number, len(lengths), first, rows, tokens, left_out, begins, columns)
+
+    def _whole_groups(self, begin: int, lengths: IntArray, needs: IntArray, limits: IntArray) -> npt.NDArray[np.bool_]:
+        """Return which documents of a segment are of groups that a row can hold, bool[n].
+
+        Raises:
+            ConfigError: a group is larger than a segment, or no row can hold it and it is not to be dropped.
+        """
+        if not len(lengths):
+            raise ConfigError(
+                f"the group from document {begin:,} on is larger than a buffer of {self.size:,} documents",
+                kind="bad-recipe",
+                fix="Give a larger 'buffer', or smaller groups.",
+            )
+        place, _ = self.documents.places(begin + np.arange(len(lengths)))
+        starts = np.flatnonzero(place == 0)
+        fits, sums = fitting_groups(lengths, needs, starts, self.multiple, self.seq_len, limits)
+        if self.long != "drop" and len(over := np.flatnonzero(sums > self.seq_len)):
+            worst = int(over[np.argmax(sums[over])])
+            raise ConfigError(
+                f"{len(over):,} groups have more than the {self.seq_len:,} tokens of a row, the largest is that from"
+                f" document {begin + int(starts[worst]):,} on with {int(sums[worst]):,}: 'long: {self.long}' cannot cut"
+                " groups",
+                kind="too-large",
+                fix="Use 'long: drop', or a larger seq_len.",
+            )
+        return np.repeat(fits, np.diff(np.append(starts, len(lengths))))
 
     def _shuffled(self, number: int, bins: npt.NDArray[np.int32], buffers: IntArray, rows: int) -> IntArray32:
         """Return the row of each bin: those of a buffer are shuffled among themselves, int32[rows]."""
@@ -328,6 +382,22 @@ class BestFit:
             order[begin + others] = np.arange(begin, end, dtype=np.int32)
             begin = end
         return order
+
+
+def fitting_groups(
+    lengths: IntArray, needs: IntArray, starts: IntArray, multiple: int, seq_len: int, limits: IntArray
+) -> tuple[npt.NDArray[np.bool_], IntArray]:
+    """Return which groups a row can hold, bool[groups], and what they take of one, int64[groups].
+
+    A group of which a document has no tokens is in no row: the others would lack it.
+
+    Args:
+        lengths, needs: as from `Documents.sized`.
+        starts: the first document of each group, int64[groups].
+    """
+    sums = np.add.reduceat(-(-lengths // multiple) * multiple, starts)
+    fits = (np.minimum.reduceat(lengths, starts) > 0) & (sums <= seq_len)
+    return fits & (np.add.reduceat(needs, starts, axis=1) <= limits[:, None]).all(0), sums
 
 
 def cuts(seams: IntArray) -> IntArray:

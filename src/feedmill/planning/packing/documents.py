@@ -13,12 +13,13 @@ import xxhash
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import CountedOnRead
+from feedmill.planning.nodes.groups import groups_in
 from feedmill.samples.counted import CountedDataset
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
     from feedmill.formats.cells import CellTable
-    from feedmill.planning.nodes.base import Node
+    from feedmill.planning.nodes.base import Located, Node
     from feedmill.planning.plan import Plan
 
 IntArray = npt.NDArray[np.int64]
@@ -113,20 +114,49 @@ class Documents:
         for start in range(0, len(positions), _CHUNK):
             part = slice(start, start + _CHUNK)
             here = positions[part] + self.start if self.start else positions[part]
-            located = self.plan.bases.read_from(self.plan.node.locate(here))
-            if len(self._lengths) == 1:
-                out[part] = self._lengths[0](located.index)
-                for k, name in enumerate(limited) if self._samples else ():
-                    more[k, part] = self.needs(0, name)[located.index]
-                continue
-            for number, lengths in enumerate(self._lengths):
-                rows = np.flatnonzero(located.source == number)
-                if not len(rows):
-                    continue
-                out[part][rows] = lengths(located.index[rows])
-                for k, name in enumerate(limited) if number in self._samples else ():
-                    more[k, part][rows] = self.needs(self._samples[number], name)[located.index[rows]]
+            out[part], more[:, part] = self.sized_at(self.plan.node.locate(here), limited)
         return out, more
+
+    def sized_at(self, samples: Located, limited: Sequence[str]) -> tuple[IntArray, IntArray]:
+        """Return `sized` of samples of the plan's sources."""
+        located = self.plan.bases.read_from(samples)
+        out, more = np.empty(len(located.index), np.int64), np.zeros((len(limited), len(located.index)), np.int64)
+        if len(self._lengths) == 1:
+            out[:] = self._lengths[0](located.index)
+            for k, name in enumerate(limited) if self._samples else ():
+                more[k] = self.needs(0, name)[located.index]
+            return out, more
+        for number, lengths in enumerate(self._lengths):
+            rows = np.flatnonzero(located.source == number)
+            if not len(rows):
+                continue
+            out[rows] = lengths(located.index[rows])
+            for k, name in enumerate(limited) if number in self._samples else ():
+                more[k, rows] = self.needs(self._samples[number], name)[located.index[rows]]
+        return out, more
+
+    @cached_property
+    def grouped(self) -> bool:
+        """Whether some documents stay together in groups (`nodes.groups`)."""
+        return bool(groups_in(self.plan.node))
+
+    def places(self, positions: IntArray) -> tuple[IntArray, IntArray]:
+        """Return `Node.places` of the documents at these positions, int64[n] both."""
+        return self.plan.node.places(positions + self.start)
+
+    def same_groups(self, other: Node, total: int) -> bool:
+        """Return whether the first `total` documents are in groups as those of another tree with these positions."""
+        if not self.grouped and not groups_in(other):
+            return True
+        for start in range(self.start, self.start + total, _CHUNK):
+            positions = np.arange(start, min(start + _CHUNK, self.start + total))
+            if not np.array_equal(self.plan.node.places(positions)[0], other.places(positions)[0]):
+                return False
+        return True
+
+    def whole(self, total: int) -> int:
+        """Return the largest number of documents up to `total` after which no group is cut."""
+        return self.plan.node.whole(self.start + total) - self.start if self.grouped else total
 
     def needs(self, source: int, name: str) -> IntArray:
         """Return what each sample of a source with media needs of ``media`` or ``patches``, int64[samples].

@@ -14,6 +14,8 @@ BEST_FIT_VERSION, GIVEN_BUFFER_VERSION = 2, 1
 """Versions of the order of rows: with buffers that end where passes end, and with a given size of all buffers."""
 
 _LONGEST = 2**31 - 2
+FIELDS = ("input_ids", "positions", "cu_seqlens", "tokens", "loss_mask", "group_ids", "member_ids")
+"""Fields that rows of tokens have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Packing:
         refused: handling of samples without a length: ``error``, or ``drop``.
         mismatch: handling of a sample that its row has no room for when it is read, or that the processor refuses:
             ``error``, or ``drop``, which makes its place padding. It does not change which samples a row has.
+        values: numeric columns, such as rewards, that rows have for each token. They change no row.
         later: pairs of a number of documents and a `seq_len`, which rows have after that number of documents of the
             stream. No row holds documents from before and after.
 
@@ -58,6 +61,7 @@ class Packing:
     headroom: int = 0
     refused: Refused = "error"
     mismatch: Mismatch = "error"
+    values: tuple[str, ...] = ()
     later: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,6 +97,13 @@ class Packing:
                 f"windows have no {', '.join(map(repr, self.of_samples))}: they cut documents anywhere",
                 kind="bad-recipe",
                 fix="Use 'method: best_fit'.",
+            )
+        taken = [name for name in self.values if name in FIELDS]
+        if taken or len(set(self.values)) < len(self.values):
+            raise ConfigError(
+                f"rows cannot have the columns {', '.join(self.values)}: each needs a name of its own",
+                kind="bad-recipe",
+                fix=f"Rename or remove {taken[0]!r}." if taken else "Name each column once.",
             )
         if self.overlap and self.method != "concat":
             raise ConfigError(

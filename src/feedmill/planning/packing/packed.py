@@ -30,19 +30,27 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty
-from feedmill.kernels.bounds import bounds_of
+from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.rows import lay_out, lay_out_shifted, shift_spans
 from feedmill.planning.bases import Bases
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.groups import groups_in
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.packing.documents import Documents, IntArray
-from feedmill.planning.packing.options import CONCAT_VERSION, Packing
+from feedmill.planning.packing.options import CONCAT_VERSION, FIELDS, Packing
 from feedmill.planning.packing.phases import Phase, Phases
 from feedmill.planning.packing.segments import FOLDER
 from feedmill.planning.packing.spans import LocatedSpans, Placements, Spans
-from feedmill.planning.packing.whole import Kept, fit, kept_samples, ranges_of, whole_samples
+from feedmill.planning.packing.whole import (
+    Kept,
+    fit,
+    kept_samples,
+    long_documents,
+    ranges_of,
+    whole_samples,
+)
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
@@ -50,6 +58,8 @@ from feedmill.planning.tree import render, tree_of
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder
+
+GROUP_IDS = FIELDS[-2:]
 
 
 class PackedPlan(Plan):
@@ -100,8 +110,18 @@ class PackedPlan(Plan):
         self._phases = [each for each in packing.phases if end is None or each[0] < end]
         self._kept = [self._kept_of(number) for number in range(len(self._phases))]
         self.of_samples = bool(self.stream.samples)
+        self._grouped = {leaf for node in groups_in(documents.node) for leaf in node.leaves} | set(self.stream.samples)
+        for start, how in self._phases if packing.method == "best_fit" else ():
+            if self.stream.whole(start) != start:
+                raise ConfigError(
+                    f"the rows of {how.seq_len:,} tokens begin at document {start:,}, inside a group",
+                    file=where,
+                    kind="bad-recipe",
+                    fix=f"Begin that stage a multiple of the size of groups later, or at {self.stream.whole(start):,}.",
+                )
         folder = (cache_folder() if cache is None else cache) / FOLDER
         parts = [Phase(*self._range(number), self._map(folder, number)) for number in range(len(self._phases))]
+        self._values  # noqa: B018 - a source that lacks one is an error here
         self.map = parts[0].map if len(parts) == 1 else Phases(parts)
         self.width = self.map.width
 
@@ -116,11 +136,14 @@ class PackedPlan(Plan):
     @cached_property
     def whole(self) -> tuple[WholeSamples, ...]:
         """The lengths and media of each source whose samples have `lengths`, and what is dropped of it."""
-        several = len(self._phases) > 1
+        several, ranges = len(self._phases) > 1, ranges_of(self.documents.node)
         return tuple(
             replace(each, name=f"{each.name} in rows of {how.seq_len:,} tokens") if several else each
             for (_, how), kept in zip(self._phases, self._kept, strict=True)
-            for each in whole_samples(self.stream, kept)
+            for each in (
+                *whole_samples(self.stream, kept),
+                *long_documents(self.stream, how, {n: own for n, own in ranges.items() if n not in self._grouped}),
+            )
         )
 
     @property
@@ -318,7 +341,9 @@ class PackedPlan(Plan):
         if isinstance(want, Shifted) and want.key == "input_ids":
             rows_at = self._read_from(rows_at)
             found = shifted_rows(self.bases.datasets, rows_at, width, self.packing.pad, want)
-            return self._columns(rows_at, width) if found is None else found
+            if found is not None:
+                return {**found, **self._by_token(rows_at, width)}
+            return self._columns(rows_at, width)
         return self._columns(self._read_from(rows_at), width)
 
     def read(self, positions: npt.ArrayLike, located: Located | LocatedSpans | None = None) -> list[Any]:
@@ -327,7 +352,10 @@ class PackedPlan(Plan):
         The fields of a dict are ``input_ids`` int64[width], ``positions`` int32[width] (from 0 in each span),
         ``cu_seqlens`` int32 (the start of each span, and the end; padding counts as one more span), and ``tokens``, the
         number of tokens without padding. If a source has loss masks, ``loss_mask`` is bool[width]: which tokens
-        contribute to the loss. Tokens of other sources do, and padding does not.
+        contribute to the loss. Tokens of other sources do, and padding does not. If a source has groups, ``group_ids``
+        and ``member_ids`` are int32[width]: the number of each token's group in its row, and the number of its document
+        in the group, as stored; -1 for padding. Single documents are groups of one. The columns of `Packing.values` are
+        float32[width]: the value of each token's document, 0 for padding.
 
         Raises:
             ConfigError: a dataset has no tokens to read.
@@ -382,6 +410,7 @@ class PackedPlan(Plan):
         places = spans.places(self.packing.multiple)
         lengths, sources = spans.length.astype(np.int32), [self.names[number] for number in located.source.tolist()]
         bounds = spans.row_offsets.tolist()
+        ids = self._groups_of(spans) if self.stream.grouped else None
         return [
             SampleRow(
                 samples[a:b],
@@ -392,6 +421,7 @@ class PackedPlan(Plan):
                 sources[a:b],
                 self.packing.multiple,
                 self.packing.mismatch,
+                *((None, None) if ids is None else (each[a:b].astype(np.int32) for each in ids)),
             )
             for (a, b), width in zip(pairwise(bounds), widths.tolist(), strict=True)
         ]
@@ -428,7 +458,72 @@ class PackedPlan(Plan):
         )
         lengths = spans.row_lengths
         columns = {"input_ids": tokens, "positions": layout.positions, "cu_seqlens": layout.ends, "tokens": lengths}
+        columns |= self._by_token(rows_at, width)
         return columns if masks is None else {**columns, "loss_mask": masks}
+
+    def _by_token(self, rows_at: LocatedSpans, width: int) -> dict[str, Any]:
+        """Return what documents have, for each of their tokens: [rows, width]. The documents are those of `bases`.
+
+        That is the number of their group in the row and of the member of the group, int32, -1 for padding, but not for
+        windows, which cut groups; and `Packing.values`, float32, 0 for padding.
+        """
+        spans = rows_at.spans
+        found: dict[str, tuple[npt.NDArray[Any], int]] = {}
+        if self.stream.grouped and self.packing.method == "best_fit":
+            found |= {n: (ids.astype(np.int32), -1) for n, ids in zip(GROUP_IDS, self._groups_of(spans), strict=True)}
+        for name, values in self._values.items():
+            numbers = np.empty(len(spans.length), np.float32)
+            for home in np.unique(rows_at.located.source).tolist():
+                mine = np.flatnonzero(rows_at.located.source == home)
+                numbers[mine] = values[home][rows_at.located.index[mine]]
+            found[name] = numbers, 0
+        if not found:
+            return {}
+        rows, before = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets)), bounds_of(spans.length)
+        slots = ranges(rows * width + before[:-1] - before[spans.row_offsets[rows]], spans.length)
+        out = {}
+        for name, (numbers, padding) in found.items():
+            by_token = out[name] = np.full((len(spans), width), padding, numbers.dtype)
+            by_token.reshape(-1)[slots] = np.repeat(numbers, spans.length)
+        return out
+
+    @cached_property
+    def _values(self) -> dict[str, list[npt.NDArray[Any]]]:
+        """The columns of `Packing.values`, of each dataset of `bases`.
+
+        Raises:
+            ConfigError: a source lacks one, or rows are of samples.
+            DataError: a value is missing or NaN.
+        """
+        if self.packing.values and self.of_samples:
+            raise ConfigError(
+                "'values' are for rows of tokens: rows of samples have all fields of their samples",
+                file=self._where,
+                kind="bad-recipe",
+                fix="Remove 'values'.",
+            )
+        out: dict[str, list[npt.NDArray[Any]]] = {}
+        for name in self.packing.values:
+            for home, dataset in enumerate(self.bases.datasets):
+                values = dataset.values(name)
+                if values is None:
+                    source = self.names[int(np.argmax(self.bases.home == home))]
+                    raise ConfigError(
+                        f"the source {source!r} has no column {name!r} for 'values' of rows (its numeric fields:"
+                        f" {', '.join(dataset.cost_fields) or 'none'})",
+                        file=self._where,
+                        kind="no-column",
+                        fix=dataset.costs_advice(name),
+                    )
+                out.setdefault(name, []).append(values)
+        return out
+
+    def _groups_of(self, spans: Spans) -> tuple[IntArray, IntArray]:
+        """Return for each span the number of its group in the row, and the member of it, int64[spans] both."""
+        place, member = self.documents.node.places(spans.position)
+        group = bounds_of(place == 0)
+        rows = np.repeat(np.arange(len(spans)), np.diff(spans.row_offsets))
+        return group[1:] - 1 - group[spans.row_offsets[rows]], member
 
     @cached_property
     def _masked(self) -> bool:
@@ -500,7 +595,7 @@ class PackedPlan(Plan):
         total = 0.0
         for (phase, _, own), kept in zip(begun, self._kept, strict=False):
             counts = self._drawn_in(phase.held(own))
-            found = zip(kept, whole_samples(self.stream, kept), strict=True)
+            found = [pair for pair in zip(kept, whole_samples(self.stream, kept), strict=True) if pair[1].media]
             total += sum(w.media * w.kept / w.samples * round(counts[number]) for number, w in found)
         return total
 
@@ -605,7 +700,7 @@ class PackedPlan(Plan):
         """Return which samples the rows of a width can hold, of the sources that are drawn for them."""
         (start, stop), how = self._range(number), self._phases[number][1]
         drawn = None
-        if self.stream.samples and len(self._phases) > 1:
+        if (self.stream.samples or self.stream.grouped) and len(self._phases) > 1:
             until = LONGEST if stop is None else stop
             pairs = zip(self.documents.drawn(start), self.documents.drawn(until), strict=True)
             drawn = {source for source, (before, behind) in enumerate(pairs) if behind > before}

@@ -46,7 +46,6 @@ from feedmill.planning.nodes import (
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.nodes.blend import Caps
 from feedmill.planning.nodes.concat import common_group
-from feedmill.planning.nodes.groups import described
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -137,12 +136,6 @@ def compile_recipe(recipe: Parsed, open: Open, *, trust: bool = False) -> Plan:
     if recipe.model.pack is not None:
         with recipe_line(recipe, ("pack",)):
             packing = packing_of(recipe.model.pack, recipe.model.stages or (), root)
-            if packing.method == "best_fit" and plan.node.first_group != 1:
-                raise ConfigError(
-                    f"best-fit packing would put the samples of a group into different rows ({described(plan.node)})",
-                    kind="bad-recipe",
-                    fix="Use 'method: concat', which keeps their order and cuts rows anywhere, or remove 'groups'.",
-                )
             if packing.rows is not None:
                 packing = replace(packing, rows=compiler.scaled(packing.rows))
             plan = PackedPlan(plan, packing, where=recipe.where(("pack",)))
@@ -606,6 +599,25 @@ class Walk:
         with recipe_line(self.file, place):
             return Concat(parts)
 
+    def zip(self, members: Sequence[Member], place: Place, prefix: str) -> Node:
+        """Return the first sample of each member, then the second of each, and so on.
+
+        Raises:
+            ConfigError: the members have different numbers of samples.
+        """
+        names = names_of(members)
+        parts = [self.member(each, (*place, n), prefix + names[n], None) for n, each in enumerate(members)]
+        sizes = [part.finite("a zip") for part in parts]
+        with recipe_line(self.file, place):
+            if len(set(sizes)) > 1:
+                found = ", ".join(f"{name!r} has {size:,}" for name, size in zip(names, sizes, strict=True))
+                raise ConfigError(
+                    f"the sources of a zip have different numbers of samples: {found}",
+                    kind="bad-recipe",
+                    fix="Use outputs of one run, in which sample i of each belongs to sample i of the others.",
+                )
+            return Blend(parts, [1] * len(parts), length=sum(sizes))
+
     def ordered(self, prefix: str) -> Node:
         """Return the node of a recipe with an `order` of another tool; its members are in stored order."""
         model = self.file.model
@@ -653,6 +665,11 @@ class Walk:
             return self.cells(member, member, place, above[0] + above[1], above[2], inner)
         if member.concat is not None:
             node = self.concat(member.concat, (*place, "concat"), f"{name}/")
+        elif member.zip is not None:
+            from feedmill.planning.recipes.fields import GroupsModel
+
+            node = self.zip(member.zip, (*place, "zip"), f"{name}/")
+            member = member.model_copy(update={"groups": GroupsModel(size=len(member.zip), by=None, within="stored")})
         elif member.recipe is not None:
             nested = self.file.nested[place]
             if nested.model.skip:
@@ -688,10 +705,11 @@ class Walk:
             if member.shuffle is None:
                 shuffle = as_described(shuffle, self.compiler.sources[-1])
         if member.curriculum is not None or member.groups is not None:
-            with recipe_line(self.file, (*place, "groups" if member.groups else "curriculum")):
+            key = "zip" if member.zip else "groups" if member.groups else "curriculum"
+            with recipe_line(self.file, (*place, key)):
                 if member.groups is not None and self.compiler.factor != 1:
                     raise ConfigError(
-                        "'groups' and 'proxy' cannot be combined: a proxy draws single samples of a source",
+                        f"{key!r} and 'proxy' cannot be combined: a proxy draws single samples of a source",
                         kind="bad-recipe",
                         fix="Plan a small run of groups with a 'subset'.",
                     )
@@ -1018,6 +1036,7 @@ def packing_of(pack: PackModel, stages: Sequence[StageModel], root: Node) -> Pac
         ConfigError: a value is out of range, or an option needs another `seq_len`.
     """
     given = pack.model_dump(exclude_none=True)
+    given["values"] = tuple(pack.values or ())
     if not isinstance(root, StagedBlend) or not stages:
         return Packing(**given)
     given["seq_len"] = width = stages[0].seq_len or pack.seq_len

@@ -737,6 +737,9 @@ class PackModel(Strict):
     headroom: Annotated[int, Field(ge=0, lt=2**31 - 1, strict=True)] | None = Field(
         None, description="samples with lengths: tokens of a row that stay free"
     )
+    values: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="numeric columns, such as rewards, that rows have for each token"
+    )
     refused: Refused | None = Field(
         None, description="samples without a length: error (the default), or drop, which counts them"
     )
@@ -905,6 +908,31 @@ class CacheModel(Strict):
 
 
 Seconds = Annotated[StrictInt | StrictFloat, Field(gt=0, le=86_400)]
+
+
+class PriorityModel(Strict):
+    """The weights by which groups of rollouts are drawn."""
+
+    by: str = Field(min_length=1, description="a column of numbers, such as reward or advantage")
+    of: Literal["mean", "spread"] = Field("mean", description="its mean over a group, or its standard deviation")
+    power: StrictInt | StrictFloat = Field(1, gt=0, le=100, description="exponent: 2 draws high values more often")
+
+
+class RolloutsModel(Strict):
+    """Groups of answers that samplers append while a trainer draws from them."""
+
+    path: str = Field(min_length=1, description="their folder or URL")
+    groups: Count = Field(description="groups of a step over all ranks; a group is never divided between steps")
+    run: str = Field(
+        "main", pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$", description="name of the run, which draws on its own"
+    )
+    steps: str | None = Field(None, min_length=1, description="folder for the records of steps; default 'path'")
+    max_age: Position | None = Field(None, description="versions by which the policy may be newer than a group")
+    reuse: Count = Field(1, description="how often a group may be drawn")
+    priority: (
+        Annotated[PriorityModel, BeforeValidator(short("by"), json_schema_input_type=PriorityModel | str)] | None
+    ) = Field(None, description="draw by weight; the oldest groups come first without it")
+    wait: Seconds = Field(600, description="seconds to wait for enough groups")
 
 
 class StorageModel(Strict):

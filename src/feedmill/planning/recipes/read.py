@@ -258,13 +258,13 @@ def _invalid(found: list[tuple[Place, str]], marks: Marks | Translation | None, 
 Open = Callable[..., "Dataset"]
 """``open(path, split=..., dataset_config=..., split_config=..., decode=...)``; called with set options only."""
 
-KINDS = ("blend", "blend_epochized", "concat")
-"""Keys of lists of sources."""
+KINDS = ("blend", "blend_epochized", "concat", "zip")
+"""Keys of lists of sources; only a source has the last."""
 
 
 def kind_of(mix: Member | RecipeModel) -> str:
     """Return the key of its list of sources; 'concat' if it has none."""
-    return next((kind for kind in KINDS if getattr(mix, kind) is not None), "concat")
+    return next((kind for kind in KINDS if getattr(mix, kind, None) is not None), "concat")
 
 
 def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
@@ -273,7 +273,7 @@ def members(model: RecipeModel) -> list[tuple[tuple[int | str, ...], Member]]:
 
     def walk(place: tuple[int | str, ...], owner: Any) -> None:
         for kind in KINDS:
-            for number, member in enumerate(getattr(owner, kind) or ()):
+            for number, member in enumerate(getattr(owner, kind, None) or ()):
                 found.append(((*place, kind, number), member))
                 walk((*place, kind, number), member)
 

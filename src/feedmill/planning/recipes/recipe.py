@@ -131,6 +131,13 @@ class Recipe(Parsed):
         """
         from feedmill.planning.recipes.compile import compile_recipe
 
+        if self.model.rollouts is not None:
+            raise ConfigError(
+                "rollouts have no plan: what a step draws depends on the groups that are there by then",
+                file=self.file,
+                kind="bad-plan",
+                fix="Use fm.loading.RolloutLoader, or 'feedmill trace RECIPE --step N' for a step that was drawn.",
+            )
         if proxy is not None:
             return self.restated({"proxy": proxy}).plan(open, trust=trust)
         again = partial(self.plan, open, trust=trust)
@@ -206,6 +213,9 @@ class Recipe(Parsed):
             words.append(f"pack {model.pack.method} {model.pack.seq_len:,}")
         if model.source is not None:
             return ", ".join(words), [self._member(model.source, ("source",))]
+        if model.rollouts is not None:
+            own = model.rollouts.model_dump(exclude_unset=True, exclude={"path"})
+            return words[0], [(f"{model.rollouts.path}: {', '.join(f'{k} {v}' for k, v in own.items())}", [])]
         kind = kind_of(model)
         words += [*_mix_words(model), kind]
         return ", ".join(words), [self._member(each, (kind, i)) for i, each in enumerate(getattr(model, kind))]

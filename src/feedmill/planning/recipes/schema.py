@@ -51,11 +51,13 @@ from feedmill.planning.recipes.fields import (
     PackModel,
     Parts,
     PoseModel,
+    PriorityModel,
     ProxyField,
     ProxyModel,
     Range,
     Ranges,
     RelativeModel,
+    RolloutsModel,
     ShuffleField,
     ShuffleModel,
     SkipModel,
@@ -124,6 +126,16 @@ def _check_concat(members: list[Member]) -> list[Member]:
     return members
 
 
+def _check_zip(members: list[Member]) -> list[Member]:
+    _check_names(members)
+    for name in ("weight", "shuffle", "curriculum", "groups", "repetitions", "epochs", "max_repeats"):
+        if any(getattr(member, name) is not None for member in members):
+            raise ValueError(f"the samples of a source in a 'zip' stay beside those of the others: remove {name!r}")
+    if any(all(each is None for each in (member.path, member.join, member.concat)) for member in members):
+        raise ValueError("a 'zip' needs datasets in stored order: 'path', 'join' or 'concat'")
+    return members
+
+
 def _check_names(members: list[Member]) -> None:
     twice = [name for name, times in Counter(member.name for member in members).items() if name and times > 1]
     if twice:
@@ -152,10 +164,11 @@ _Blend = Annotated[
 ]
 _Epochized = Annotated[_List, AfterValidator(_check_epochized)]
 _Concat = Annotated[_List, AfterValidator(_check_concat)]
+_Zip = Annotated[list["Member"], Field(min_length=2), AfterValidator(_check_zip)]
 
 
 class Member(Strict):
-    """One source of a recipe: a dataset, another recipe, or an inline blend, concatenation or join."""
+    """One source of a recipe: a dataset, another recipe, or an inline blend, concatenation, zip or join."""
 
     path: str | None = Field(
         default=None, min_length=1, description="dataset: path relative to the recipe's folder, or URL"
@@ -168,6 +181,9 @@ class Member(Strict):
         default=None, description="sources blended so that an epoch holds each 'repetitions' times"
     )
     concat: _Concat | None = Field(None, description="sources one after another")
+    zip: _Zip | None = Field(
+        None, description="sources of which the first samples are a group, then the second: preference pairs, say"
+    )
     join: Parts | None = Field(
         default=None, description="prepared datasets matched by key: a list, or a mapping of names to datasets"
     )
@@ -233,7 +249,7 @@ class Member(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Member:
-        one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "join", "cells")
+        one_of(self, "path", "recipe", "blend", "blend_epochized", "concat", "zip", "join", "cells")
         _check_mix(self)
         if self.path is None:
             for name in _OF_A_PATH if self.join is None else _OF_A_PATH[:10]:
@@ -330,6 +346,9 @@ class RecipeModel(Strict):
         default=None, description="sources blended so that an epoch holds each 'repetitions' times"
     )
     concat: _Concat | None = Field(None, description="sources one after another")
+    rollouts: RolloutsModel | None = Field(
+        None, description="groups of answers, in place of sources: see docs/order.md"
+    )
     stages: Stages | None = Field(None, description="stages of the blend, each with its own weights")
     unit: Unit = Field(
         default="samples",
@@ -379,8 +398,10 @@ class RecipeModel(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RecipeModel:
-        one_of(self, "source", "blend", "blend_epochized", "concat")
+        one_of(self, "source", "blend", "blend_epochized", "concat", "rollouts")
         _check_mix(self)
+        if self.rollouts is not None and (others := self.model_fields_set - {"rollouts", "seed"}):
+            raise ValueError(f"'rollouts' has only a 'seed' beside it: remove {min(others)!r}")
         if self.samples is not None and self.epochs is not None:
             raise ValueError("give 'samples' or 'epochs', not both")
         if self.blend is not None and self.epochs is not None and not _is_one(self):
@@ -477,7 +498,9 @@ class RecipeModel(Strict):
 
 def _check_order(member: Member) -> None:
     """Raise `ValueError` for an order of a source that has no samples in stored order, or has two orders."""
-    sorted_samples = (member.path, member.join, member.concat, member.cells)
+    if member.groups is not None and member.zip is not None:
+        raise ValueError("the samples of a 'zip' are groups of one of each source: remove 'groups'")
+    sorted_samples = (member.path, member.join, member.concat, member.cells, member.zip)
     for name in ("curriculum", "groups"):
         if getattr(member, name) is not None and all(each is None for each in sorted_samples):
             raise ValueError(
@@ -487,7 +510,8 @@ def _check_order(member: Member) -> None:
         raise ValueError("'groups' stay whole, and cells divide them: remove 'groups', or use 'where' in their place")
     if member.curriculum is not None and member.shuffle is not None:
         raise ValueError("'curriculum' replaces 'shuffle': remove one of them; its 'window' says how much is shuffled")
-    if member.groups is not None and member.shuffle is not None and member.shuffle.kind == "shards":
+    grouped = member.groups is not None or member.zip is not None
+    if grouped and member.shuffle is not None and member.shuffle.kind == "shards":
         raise ValueError("'groups' are shuffled as units: use 'shuffle' block, global or none")
 
 
@@ -497,7 +521,8 @@ def _lengths_named(mix: Member | RecipeModel) -> Iterator[str]:
         yield mix.lengths
     inner = [mix.source] if isinstance(mix, RecipeModel) and mix.source is not None else []
     inner += [mix.cells.of] if isinstance(mix, Member) and mix.cells is not None else []
-    for member in (*inner, *(mix.blend or ()), *(mix.blend_epochized or ()), *(mix.concat or ())):
+    zipped = (mix.zip or ()) if isinstance(mix, Member) else ()
+    for member in (*inner, *(mix.blend or ()), *(mix.blend_epochized or ()), *(mix.concat or ()), *zipped):
         yield from _lengths_named(member)
 
 
@@ -539,6 +564,8 @@ _MODELS: dict[str, type[BaseModel]] = {
     "mask": MarkersModel,
     "fim": FimModel,
     "cache": CacheModel,
+    "rollouts": RolloutsModel,
+    "priority": PriorityModel,
     "episodes": EpisodesModel,
     "cells": CellsModel,
     "by": CellColumn,

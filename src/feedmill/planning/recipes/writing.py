@@ -40,7 +40,7 @@ def moved(recipe: Parsed, folder: str) -> dict[str, Any]:
 
     def inside(mix: dict[str, Any], model: Any) -> None:
         for kind in KINDS:
-            members = getattr(model, kind)
+            members = getattr(model, kind, None)
             if not isinstance(members, list):
                 continue
             for name, member, inner in zip(names_of(members), members, mix[kind], strict=True):
@@ -78,7 +78,7 @@ def moved(recipe: Parsed, folder: str) -> dict[str, Any]:
     for lengths in (data.get("lengths") or {}).values():
         lengths["processor"] = move(lengths["processor"])
         _if_there(lengths, "chat_template", recipe.base, move)
-    for key, name in (("cache", "dir"), ("order", "cache")):
+    for key, name in (("cache", "dir"), ("order", "cache"), ("rollouts", "path"), ("rollouts", "steps")):
         if (data.get(key) or {}).get(name) is not None:
             data[key][name] = move(data[key][name])
     for entry in data.get("skip") or ():

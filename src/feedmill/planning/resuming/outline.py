@@ -80,6 +80,7 @@ class OrderedRows(Ordered, Protocol):
     """Attributes of a `PackedPlan` that resuming uses besides."""
 
     documents: Any
+    stream: Any
     packing: Any
     map: Any
 

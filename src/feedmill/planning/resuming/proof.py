@@ -62,6 +62,8 @@ def prove(plan: Ordered, old: Outline, grown: Mapping[str, str], position: int, 
         raise _refused(position, f"the old recipe has no order over {over} ({error})", changes) from None
     if node.length is not None and node.length < total:
         raise _refused(position, f"the plan of the state ends after {node.length:,} {what}s", changes)
+    if rows is not None and rows.packing.method == "best_fit" and not rows.stream.same_groups(node, total):
+        raise _refused(position, "groups are others, so other documents are packed together", changes)
     found = first_difference(node, root, leaves, total)
     if found is None:
         return

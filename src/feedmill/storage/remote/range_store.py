@@ -177,9 +177,6 @@ class RangeStore(PinningStore):
         """Remove all unfinished uploads to this folder, which is about to be removed: a lost machine cannot do it."""
 
     def put_new(self, path: str, data: bytes) -> bool:  # noqa: ARG002
-        """Write one small file unless it exists, in one atomic request; return whether it was written.
-
-        Raises `StorageError`, of kind ``unsupported`` if the server has no conditional writes."""
         raise StorageError(
             "the store does not support conditional writes",
             file=self.locate(path),
