@@ -1,22 +1,19 @@
 """Pretrain with LitGPT's own `litgpt pretrain`, whose `data` is a recipe; run it again to resume (`resume="auto"`).
 
     python litgpt_pretrain.py tokens.yaml --steps 100 --batch-size 8
-    torchrun --nproc-per-node 2 litgpt_pretrain.py tokens.yaml --steps 200 --batch-size 4
 
-Several ranks have the whole model here, because LitGPT's FSDP is not for CPU. Its schedule counts batches of a rank:
-with another `--accumulate`, a resume has the same samples and another learning rate.
+On CPU it has one rank: LitGPT divides the model by FSDP otherwise. Its schedule counts batches, so a resume with other
+batches has the same samples and another learning rate.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
 import common
 import numpy as np
 import torch
-from lightning.fabric.strategies import DDPStrategy
 from litgpt import pretrain
 from litgpt.args import EvalArgs, TrainArgs
 from litgpt.config import Config
@@ -50,13 +47,6 @@ class Recipe(DataModule):
     val_dataloader = train_dataloader
 
 
-class Whole:
-    """The whole model on every rank. No strategy is an instance: LitGPT leaves the weights of those empty."""
-
-    def __new__(cls, **_: Any) -> Any:
-        return DDPStrategy()
-
-
 def main() -> None:
     options = common.options(__doc__)
     sys.argv = ["litgpt", "pretrain", "pythia-14m"]  # which LitGPT reads again for what it saves
@@ -74,9 +64,7 @@ def main() -> None:
         return loss
 
     pretrain.chunked_cross_entropy = noted
-    pretrain.FSDPStrategy = Whole
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    batch = options.batch_size * options.accumulate * ranks
+    batch = options.batch_size * options.accumulate
     pretrain.setup(
         "pythia-14m",
         Config(block_size=SEQ_LEN, vocab_size=256, padded_vocab_size=256, n_layer=2, n_head=2, n_embd=32),
@@ -95,7 +83,7 @@ def main() -> None:
             lr_warmup_steps=0,
         ),
         eval=EvalArgs(interval=1_000_000, max_iters=1),
-        devices=ranks,
+        devices=1,
         logger_name="csv",
     )
 
