@@ -101,7 +101,7 @@ class Skeleton:
 
     Attributes:
         pieces: what the template writes around words; `places`: the number of the word after each but the last.
-        learned: its loss, with a `Place` for each range.
+        learned: its loss, whose ranges are `spans` and `answers`.
         asked: whether the template was asked for which words it writes this; `allowed`: these, None if it is unknown.
         said: what the checks say of it, None if that is unknown.
         closing: whether an EOS after the text ends an answer.
@@ -111,6 +111,8 @@ class Skeleton:
     pieces: tuple[str, ...]
     places: tuple[int, ...]
     learned: Learned
+    spans: tuple[Place, ...] | None
+    answers: tuple[Place, ...]
     stops: Stops
     asked: bool = False
     allowed: Words | None = None
@@ -125,7 +127,7 @@ class Skeleton:
         parts, starts = self._placed(words)
         if not 0 < starts[-1] <= MOST:
             return None
-        return "".join(parts), _ranges(self.learned.spans, starts)
+        return "".join(parts), _ranges(self.spans, starts)
 
     def ask(self, messages: Messages, render: Callable[[Messages, Watch], Rendered]) -> None:
         """Ask the template for which words it writes this.
@@ -154,8 +156,7 @@ class Skeleton:
             return None
         if "".join(parts) != text:
             return None
-        own = self.learned
-        return own._replace(spans=_ranges(own.spans, starts), answers=_ranges(own.answers, starts) or ())
+        return self.learned._replace(spans=_ranges(self.spans, starts), answers=_ranges(self.answers, starts) or ())
 
     def _placed(self, words: Sequence[str] | Mapping[int, str]) -> tuple[list[str], list[int]]:
         """Return pieces and words in turn, and where each begins, with the end of the last."""
@@ -256,7 +257,9 @@ def skeleton_of(
     return Skeleton(
         tuple(text[begin:end] for begin, end in zip(begins, ends, strict=True)),
         tuple(int(probe[1]) for probe in probes),
-        learned._replace(spans=spans, answers=answers),
+        learned,
+        spans,
+        answers,
         stops,
     )
 

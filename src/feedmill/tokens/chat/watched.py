@@ -190,7 +190,9 @@ def watching(base: type[Any]) -> type[Any]:
     from jinja2.runtime import Macro
     from jinja2.utils import Namespace
 
-    class Watching(base):  # type: ignore[misc, valid-type]
+    class Watching(base):  # type: ignore[misc]
+        filters: dict[str, Any]
+        tests: dict[str, Any]
         watch = Watch()
         concat = staticmethod(joined)
         intercepted_binops = frozenset({"%", "*", "+"})
