@@ -129,10 +129,10 @@ class BaseRecipe:
         """The recipe's own weights as shares, float64[stages, sources]."""
         if self.recipe.model.stages is None:
             children = self._blend.children
-            rows = [Tokens(self.plan.sources, self.unit).shares(children, self._blend.shares(1)[0])]
+            rows = [tuple(Tokens(self.plan.sources, self.unit).shares(children, self._blend.shares(1)[0]))]
         else:
             stages = self.plan.report(0).stages[: len(self.recipe.model.stages)]
-            rows = [[end for _, end in stage.ramp] if stage.ramp else stage.asked for stage in stages]
+            rows = [tuple(end for _, end in stage.ramp) if stage.ramp else stage.asked for stage in stages]
         return np.array([[float(share) for share in row] for row in rows])
 
     @property

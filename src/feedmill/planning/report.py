@@ -647,11 +647,22 @@ def report(
     sources = []
     leaves = sorted(_leaves(root, None, None, total), key=lambda each: each[0].number)
     parts: list[Node] = [used for _, used, _, _ in leaves]
-    shares = (_in_units(parts, [leaf[column] for leaf in leaves], units) for column in (2, 3))
-    for (leaf, used, _, _), *weights in zip(leaves, *shares, strict=True):
+    asked = _in_units(parts, [share for _, _, share, _ in leaves], units)
+    realized = _in_units(parts, [share for _, _, _, share in leaves], units)
+    for (leaf, used, _, _), *weights in zip(leaves, asked, realized, strict=True):
         count, exact = drawn.get(leaf.number, (None, True))
-        given = _expected(count, tokens(used))
-        sources.append(SourceReport(names[leaf.number], leaf.length, used.length, *weights, count, exact, given))
+        sources.append(
+            SourceReport(
+                names[leaf.number],
+                leaf.length,
+                used.length,
+                asked=weights[0],
+                realized=weights[1],
+                drawn=count,
+                exact=exact,
+                tokens=_expected(count, tokens(used)),
+            )
+        )
     whole = sum(part.tokens or 0 for part in sources)
     if whole and all(part.tokens is not None for part in sources):
         sources = [replace(part, token_share=(part.tokens or 0) / whole) for part in sources]

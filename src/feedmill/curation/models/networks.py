@@ -107,10 +107,10 @@ class Network:
         while waiting:
             low, high = waiting.pop()
             own = order[low:high]
-            mask = np.arange(int(sizes[own[-1]])) < sizes[own][:, None]
-            ids = np.full(mask.shape, self.pad, np.int64)
-            ids[mask] = windows.ids[ranges(starts[own], sizes[own])]
-            mask = mask.astype(np.int64)
+            there = np.arange(int(sizes[own[-1]])) < sizes[own][:, None]
+            ids = np.full(there.shape, self.pad, np.int64)
+            ids[there] = windows.ids[ranges(starts[own], sizes[own])]
+            mask = there.astype(np.int64)
             try:
                 made = self.runner.run(ids, mask)
             except Exception as error:  # torch and onnxruntime have no common kind

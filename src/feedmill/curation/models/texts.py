@@ -166,6 +166,10 @@ class Words:
         marks: Characters that are words of their own.
     """
 
+    ids: Ints
+    starts: Ints
+    sizes: Ints
+
     def __init__(self, tokenizer: Any, marks: str, cjk: bool, added: Sequence[str]) -> None:
         self.tokenizer, self.marks, self.added = tokenizer, marks, added
         self.cjk = re.compile("[\u4e00-\u9fff]") if cjk else None

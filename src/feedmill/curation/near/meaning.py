@@ -160,7 +160,7 @@ def compare_vectors(
 
     Args:
         sources: Of `sources_of_vectors`.
-        folder: Of the units' files: a later run goes on with them.
+        folder: Of the units' files: a later run takes them.
         run: What identifies the result.
         room: Memory of a unit in bytes.
     """

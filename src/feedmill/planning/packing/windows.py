@@ -113,7 +113,7 @@ class Windows:
 
     def begin_at(self, landmark: Sequence[int]) -> None:
         """Begin planning at a landmark."""
-        self.segments.begin_at(*landmark)
+        self.segments.begin_at(landmark[0], landmark[1])
 
     def held(self, rows: int) -> list[tuple[int, int, Fraction]]:
         """Return which documents the first windows hold: ranges, and how much of each."""

@@ -127,7 +127,7 @@ def sandbox(watched: bool = False, **options: Any) -> Any:
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
 
-    kind = watching(ImmutableSandboxedEnvironment) if watched else ImmutableSandboxedEnvironment
+    kind: Any = watching(ImmutableSandboxedEnvironment) if watched else ImmutableSandboxedEnvironment
     environment = kind(trim_blocks=True, lstrip_blocks=True, **options)
     environment.filters["tojson"] = _tojson
     if watched:
