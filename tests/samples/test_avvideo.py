@@ -156,7 +156,7 @@ def test_clips_of_a_bucket_read_what_their_frames_need(monkeypatch: pytest.Monke
     needed = sum(int(table.size[table.begin[part[0]] : max(part) + 1].sum()) for part in (numbers[:3], numbers[3:]))
     # The decoder shows a frame when it has seen two more; the buffer reads 16 bytes more at once.
     assert needed <= asked <= 1.15 * needed + 4 * int(np.median(table.size)) < len(data) // 2
-    assert len(server.asked) <= 8
+    assert len(set(server.asked)) <= 8  # one that a busy machine drops is repeated
 
 
 @pytest.mark.parametrize(("kind", "gaps"), [*((kind, False) for kind in clips.KINDS), ("mp4", True), ("webm", True)])

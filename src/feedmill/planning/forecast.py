@@ -140,8 +140,8 @@ class Mixture:
 def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     """Return the mixture in equal windows over the first `samples` positions; computed from the plan, not sampled.
 
-    What samples are in another unit is the mean of their source. Tokens of packed rows are those of up to 64 rows of
-    each window: a row may hold documents that were read long before it.
+    What samples are in another unit is the mean of their source. Of packed rows, the tokens or the documents that begin
+    in up to 64 rows of each window are counted: a row may hold documents that were read long before it.
 
     Raises:
         ConfigError: `samples` is less than 1.
@@ -153,18 +153,23 @@ def mixture(plan: Plan, samples: int, windows: int = 200) -> Mixture:
     counts = np.zeros((windows + 1, len(plan.sources)))
     for row, end in enumerate(ends):
         counts[row + 1] = plan.drawn(end)
+    in_tokens = plan.units is not None and plan.units.unit in ("tokens", LOSS_TOKENS)
     per_window = np.diff(counts, axis=0)
-    if isinstance(plan, PackedPlan) and plan.units is not None and plan.units.unit in ("tokens", LOSS_TOKENS):
-        per_window = _tokens_of_windows(plan, ends)
-    elif plan.units is not None:
+    if isinstance(plan, PackedPlan):
+        per_window = _in_rows_of_windows(plan, ends, in_tokens=in_tokens)
+    if plan.units is not None and not (in_tokens and isinstance(plan, PackedPlan)):
         per_window = per_window * [float(plan.units.mean_where_known(node) or 0) for node in used_of(plan.node)]
     used = np.array([source.used for source in plan.report(0).sources])
     shares = per_window / np.maximum(per_window.sum(axis=1, keepdims=True), 1)
     return Mixture(plan.names, np.array(ends, np.int64), shares, counts[1:] / used)
 
 
-def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return the tokens, or loss tokens, of each source in some rows of each window, float64[windows, sources]."""
+def _in_rows_of_windows(plan: PackedPlan, ends: Sequence[int], *, in_tokens: bool) -> npt.NDArray[np.float64]:
+    """Return what of each source is in some rows of each window, float64[windows, sources].
+
+    Args:
+        in_tokens: tokens, or loss tokens if weights count these; else the documents that begin in the rows.
+    """
     firsts = [0, *ends[:-1]]
     chosen = [
         np.unique(np.linspace(a, b - 1, min(_ROWS, b - a)).astype(np.int64)) for a, b in zip(firsts, ends, strict=True)
@@ -172,9 +177,10 @@ def _tokens_of_windows(plan: PackedPlan, ends: Sequence[int]) -> npt.NDArray[np.
     spans = plan.locate_spans(np.concatenate(chosen))
     window = np.repeat(np.arange(len(chosen)), [len(rows) for rows in chosen])
     of_spans = np.repeat(window, np.diff(spans.spans.row_offsets))
-    tokens = np.zeros((len(chosen), len(plan.sources)))
-    np.add.at(tokens, (of_spans, spans.located.source), plan.amounts(spans))
-    return tokens
+    found = np.zeros((len(chosen), len(plan.sources)))
+    amounts = plan.amounts(spans) if in_tokens else spans.spans.start == 0
+    np.add.at(found, (of_spans, spans.located.source), amounts)
+    return found
 
 
 def _mean_bytes(dataset: Dataset) -> float | None:
