@@ -10,9 +10,7 @@ the two faults that are refused leave them out.
 
 from __future__ import annotations
 
-import gc
 import logging
-import multiprocessing
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -54,16 +52,6 @@ class Data:
         path = self.folder / "recipe.yaml"
         path.write_text("".join(lines))
         return path
-
-
-@pytest.fixture(autouse=True)
-def no_worker_outlives_its_test() -> Iterator[None]:
-    """Workers of torch end when their iterator is collected; other tests look at all children of the process."""
-    yield
-    gc.collect()
-    for child in multiprocessing.active_children():
-        child.join(30)
-    assert not multiprocessing.active_children()
 
 
 def ids(batch: Any) -> Ids:
