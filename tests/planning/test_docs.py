@@ -42,7 +42,7 @@ def test_the_page_on_the_order_is_a_doctest() -> None:
 def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path))
     page = (DOCS / "packing.md").read_text()
-    text, longer, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    text, longer, pairs, streamed, pictures = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     small = text.replace("4096", "64").replace("100_000", "10_000")
     plan = Recipe.parse(small).plan(lambda path, **options: Tokenized(path, range(300)))
     assert len(plan) == 10_000 and plan.read([9_999])[0]["input_ids"].shape == (64,)
@@ -51,6 +51,8 @@ def test_the_recipe_shown_for_packing_gives_rows(tmp_path: Path, monkeypatch: py
     assert plan.widths([plan.borders[0] - 1, plan.borders[0]]).tolist() == [64, 256]
     keys = Recipe.json_schema()["$defs"]["PackModel"]["properties"]
     assert all(re.search(rf"\| (`\w+`, )*`{key}`(, `\w+`)* \|", page) for key in keys)
+    tokenized = Recipe.parse(pairs.replace("8192", "256")).plan(lambda path, **options: Tokenized(path, range(300)))
+    assert set(tokenized.read([0])[0]["member_ids"].tolist()) <= {-1, 0, 1}
     assert Recipe.parse(pictures).model.pack.media == 64
     assert all(f"`{key}`" in page for key in Recipe.json_schema()["$defs"]["LengthsModel"]["properties"])
     assert Recipe.parse(streamed).model.blend[1].tokenize.text == "content"

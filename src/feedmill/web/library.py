@@ -216,9 +216,10 @@ def _with_ranks(paths: Sequence[str]) -> list[str]:
 
 
 def _open(path: str, split: str | None, trust: bool) -> Dataset:
-    """Return a dataset; documents that are none, such as compressed lines, are read into memory."""
+    """Return a dataset; documents are read into memory, with their attributes, and those that are no dataset, too."""
     try:
-        return open_dataset(path, split=split, trust=trust)
+        dataset = open_dataset(path, split=split, trust=trust)
+        return dataset if split is not None or dataset.format != Documents.format else open_documents(path)
     except NotFound as error:
         if split is not None or error.kind not in ("unknown-format", "not-found"):
             raise

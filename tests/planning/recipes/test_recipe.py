@@ -284,7 +284,7 @@ def test_all_problems_are_named_at_once_with_their_lines(tmp_path: Path) -> None
         ("blend: []", "blend: list should have at least 1 item"),
         (
             "blend: [{weight: 1}]",
-            "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat', 'join' or 'cells'",
+            "exactly one of 'path', 'recipe', 'blend', 'blend_epochized', 'concat', 'zip', 'join' or 'cells'",
         ),
         ("{source: a, epochs: 1, samples: 1}", "'samples' or 'epochs', not both"),
         ("{blend: [{path: a}, {path: b}], epochs: 1}", "a blend has no 'epochs'"),

@@ -65,8 +65,7 @@ class _Grown:
 class Rollouts:
     """Groups of answers in a folder or bucket that only grows. Groups are numbered in the order of their commits.
 
-    >>> rollouts = Rollouts("runs/rollouts")  # doctest: +SKIP
-    >>> rollouts.append([{"group": "q1", "reward": 1.0, "version": 0, "token_ids": [5, 6]}, ...])  # doctest: +SKIP
+    ``Rollouts("runs/rollouts").append([{"group": "q1", "reward": 1.0, "version": 0, "token_ids": [5, 6]}, ...])``
 
     Args:
         path: folder or URL; it need not exist.
