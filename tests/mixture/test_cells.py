@@ -476,7 +476,7 @@ def test_a_recipe_gets_all_sidecars_that_it_needs(chain: Path, monkeypatch: pyte
         return lines(store, path, **options)
 
     monkeypatch.setattr(columnfiles, "read_lines", noted)
-    report = cells(chain / "outer.yaml", **QUIET)
+    report = cells(chain / "outer.yaml", overwrite=True, **QUIET)
     assert len(read) == len(set(read)) > 0  # attributes once, although they are those of both datasets
     assert [Path(sidecar.dataset).name for sidecar in report.sidecars] == ["numbered", "web.pbin"]
     assert [cell.name for cell in report.sidecars[0].cells] == [f"source=raw,good={n}" for n in range(3)]
