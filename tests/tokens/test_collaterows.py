@@ -352,7 +352,9 @@ def test_it_can_be_pickled(processor: Any, batch: Any) -> None:
 
 
 def test_what_is_missing_or_unknown(processor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="unknown layout 'nemo': expected transformers, megatron, torchtitan or axo"):
+    with pytest.raises(
+        ConfigError, match="unknown layout 'nemo': expected transformers, megatron, torchtitan, axolotl or dpo"
+    ):
         fm.tokens.collate_rows(processor, "nemo")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"models of ImagesOnly have positions of M-RoPE.*Pass config="):
         fm.tokens.collate_rows(processor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import pickle
+import re
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -106,6 +107,9 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+LONG = r"\n *tok\[[^\n]*\]: [\d,]+ samples of [^\n]*\n *(dropped|truncated|split): [^\n]*"
+
+
 @given(mixture=mixtures())
 @settings(max_examples=examples(40), deadline=None)
 def test_as_copies(tmp_path_factory: pytest.TempPathFactory, mixture: dict[str, Any]) -> None:
@@ -146,7 +150,8 @@ def test_as_copies(tmp_path_factory: pytest.TempPathFactory, mixture: dict[str, 
         return
     same(found, copies, 1500)
     total = None if found.length is None else min(found.length, 700)
-    assert str(found.report(total)) == str(copies.report(total))
+    # Documents that are too long for a row are not named by cell, which would copy their lengths.
+    assert str(found.report(total)) == re.sub(LONG, "", str(copies.report(total)))
     assert overview(found, samples=total).facts["tokens"] == overview(copies, samples=total).facts["tokens"]
 
 
