@@ -76,6 +76,15 @@ def test_rows_that_are_no_documents(tmp_path: Path) -> None:
         pass
 
 
+def test_a_blank_line_first_is_a_document_without_words(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('\n{"text": "x"}\n')
+    with serving(tmp_path) as site:
+        name = site.get("/index.json").json["things"][0]["name"]
+        assert [site.get(f"/{name}/samples?at={n}").status for n in range(2)] == [200, 200]
+        opened = site.get(f"/{name}/samples.json?at=0").json["opened"]
+    assert "this line is not JSON" in json.dumps(opened)
+
+
 def test_a_text_is_cut_at_its_spans() -> None:
     spans = [Span(0, 4, "a__b", 1), Span(2, 6, "c", 1)]
     assert marked_text("abcdefgh", spans, 7) == (

@@ -107,7 +107,11 @@ def test_the_data_of_a_page_is_beside_it(path: str, site: Site) -> None:
     assert answer.status == site.get(path).status
 
 
-@pytest.mark.parametrize("kind", [*FORMATS, *SOURCES, *(kind for kind in TOKENS if "-" not in kind)])
+SHOWN = [kind for kind in (*FORMATS, *SOURCES, *TOKENS) if kind not in TOKENS or "-" not in kind]
+SHOWN.remove("documents")  # a folder of them is shown with its attributes: test_documents.py
+
+
+@pytest.mark.parametrize("kind", SHOWN)
 def test_samples_of_every_format(kind: str, tmp_path: Path) -> None:
     url = make(tmp_path, kind)
     with serving(url) as site:

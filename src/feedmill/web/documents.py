@@ -22,7 +22,7 @@ from feedmill.documents.file import DocumentFile, in_datasets
 from feedmill.documents.find import find_documents, skipped_warnings
 from feedmill.documents.lines import made_id, read_blocks
 from feedmill.documents.rows import load
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.documents import DOCUMENTS, read_lines, rows_of
 from feedmill.formats.sample import Sample, Source, no_such_key
@@ -282,7 +282,10 @@ def _attributes_in(row: bytes) -> dict[str, Any] | None:
 
 
 def _decoded(name: str, data: bytes) -> Any:  # noqa: ARG001 - there is one part
-    return load(data)
+    try:
+        return load(data)
+    except (orjson.JSONDecodeError, ValueError, RecursionError) as error:
+        raise DataError(f"this line is not JSON: {error}", kind="bad-line", fix="Correct or delete it.") from None
 
 
 def open_documents(path: str) -> Documents:
