@@ -241,6 +241,17 @@ def test_splits_by_names_in_other_formats(kind: str, tmp_path: Path) -> None:
     assert "train 1, validation 1" in whole.notes[0]
 
 
+def test_files_of_no_split_and_patterns_over_splits_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("train", "test", "more"):
+        lines(tmp_path / f"{name}.jsonl", 2)
+    assert fm.plan({"source": {"path": str(tmp_path)}}).facts["sources"][0]["samples"] == 2
+    assert "1 file (more.jsonl) not read" in caplog.text
+    caplog.clear()
+    assert len(open_dataset(str(tmp_path / "*.jsonl"))) == 6 and "(train 1, test 1), and all of them" in caplog.text
+    caplog.clear()
+    assert len(open_dataset(str(tmp_path / "t*n.jsonl"))) == 2 and not caplog.text
+
+
 def test_files_whose_names_tell_nothing_have_no_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("training", "training2", "deep/contest"):
         lines(tmp_path / f"{name}.jsonl", 1)

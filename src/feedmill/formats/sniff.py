@@ -328,7 +328,8 @@ def open_found(
     if parts:
         dataset.split = split
         dataset._named = partial(_counts, found, url, parts, token_size)
-        dataset.notes = [_whole(found, parts)] if split is None and whole != ALL_SPLITS else []
+    if whole != ALL_SPLITS:
+        dataset.notes = _notes(found, url, split, parts)
     return dataset
 
 
@@ -344,13 +345,28 @@ def _counts(found: Detected, url: str, parts: dict[str, list[str]], token_size: 
     return {split: len(open_found(found, url, split=split, token_size=token_size)) for split in parts}
 
 
-def _whole(found: Detected, parts: dict[str, list[str]]) -> str:
-    """Return a note on a folder that is read as a whole, though its files have names of splits."""
-    shown = ", ".join(f"{split} {len(files):,}" for split, files in parts.items())
-    return (
-        f"{found.store.url}: its files have names of splits ({shown}), and all of them are read:"
-        f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
-    )
+def _notes(found: Detected, url: str, split: str | None, parts: dict[str, list[str]]) -> list[str]:
+    """Return notes on files whose names tell splits that were not asked for, and on files that are in no split."""
+    if is_pattern(url) and (mixed := splits_in(found.names)):
+        return [f"{url}: the files have names of splits ({_shown(mixed)}), and all of them are read"]
+    if not parts:
+        return []
+    if split is None:
+        return [
+            f"{found.store.url}: its files have names of splits ({_shown(parts)}), and all of them are read:"
+            f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
+        ]
+    known = {path for files in parts.values() for path in files}
+    rest = [entry.path for entry in found.store.files(suffixes=found.format.folders) if entry.path not in known]
+    if not rest:
+        return []
+    from feedmill.formats.unread_files import listed
+
+    return [f"{found.store.url}: {listed(rest)} not read: names of other files tell splits, and {split!r} was opened"]
+
+
+def _shown(parts: dict[str, list[str]]) -> str:
+    return ", ".join(f"{split} {len(files):,}" for split, files in parts.items())
 
 
 def _no_split(found: Detected, url: str, split: str, parts: dict[str, list[str]]) -> NotFound:

@@ -399,7 +399,7 @@ def sealed_facts(store: Store, path: str) -> bytes:
             "Restore the file; it was never changed after it was written.",
         )
         raise DataError(what, file=store.locate(path), kind="bad-data", fix=fix) from None
-    except Exception as error:  # whatever else pyarrow raises
+    except Exception as error:  # pyarrow has errors of many kinds
         raise unreadable(store, path, "parquet", error) from None
 
 
