@@ -6,10 +6,12 @@ Each is compared with one run that nothing disturbed: the samples of every step 
 from __future__ import annotations
 
 import importlib.util
+import zlib
 from pathlib import Path
 
 import pytest
 
+from feedmill.loading.rollouts import RolloutLoader
 from helpers.framework_runs import Program, assert_equal
 
 pytestmark = pytest.mark.slow
@@ -28,6 +30,7 @@ FRAMEWORKS = {
     "torchtune_finetune": ("torchtune", "torchtune==0.6.1 torchao==0.16.0 torchdata"),
     "llamafactory_train": ("llamafactory", "llamafactory 'transformers==5.6.0'"),
     "swift_sft": ("swift", "ms-swift"),
+    "rollouts_loop": ("torch", "torch"),
     "trl_sft": ("trl", "trl"),
     "trl_dpo": ("trl", "trl"),
     "trl_grpo": ("trl", "trl"),
@@ -44,7 +47,7 @@ SINGLE = LONE | {"torchdata_loop", "composer_train"}
 """Programs without accumulation, which resume on one rank with the whole global batch."""
 SHARDED = {"torchtitan_train"}
 """Programs whose first weights depend on the number of ranks."""
-ON_3_RANKS = ("accelerate_loop", "olmo_core_train", "trl_grpo")
+ON_3_RANKS = ("accelerate_loop", "olmo_core_train", "trl_grpo", "rollouts_loop")
 
 
 def program(name: str, folder: Path, samples: int | None = None) -> Program:
@@ -65,6 +68,12 @@ def test_a_killed_run_resumes_on_other_ranks(tmp_path: Path, name: str, ranks: i
     after = [*given, size // ranks // accumulate, *(["--accumulate", accumulate] if accumulate > 1 else [])]
     assert_equal(whole, killed, run.run("run", "log-2", *after, ranks=ranks), every=EVERY)
     assert len(whole) == STEPS
+    if name == "rollouts_loop":
+        rollouts = {"path": str(tmp_path / "run" / "rollouts"), "groups": size // 2}
+        loader = RolloutLoader({"rollouts": rollouts})
+        for step, (ids, _) in whole.items():
+            again = loader.replay(step - 1)["input_ids"]
+            assert sorted(zlib.crc32(row.tobytes()) for row in again) == ids, f"step {step} is replayed"
 
 
 @pytest.mark.parametrize("name", ["lightning_fit", "transformers_train"])

@@ -225,7 +225,7 @@ class Torchtitan(Run):
 
 
 class Torchtune(Run):
-    """A recipe that trains as torchtune's do: each epoch, here of one batch, iterates its data anew."""
+    """A recipe that trains as torchtune's do: each epoch, here of one batch, iterates its data again."""
 
     def begin(self) -> None:
         from feedmill.loading.adapters.torchtune import feed

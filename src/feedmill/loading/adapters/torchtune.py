@@ -1,8 +1,8 @@
 """A loader in the recipes of torchtune that save the state of their data loader: fine-tuning, full or by LoRA.
 
-torchtune saves at the end of an epoch, and begins its data anew in the next one: with ``max_steps_per_epoch``, every
-epoch has the first samples. Here an epoch is so many further steps of the plan, and the position is in the recipe state
-of each checkpoint.
+torchtune saves at the end of an epoch, and reads its data from the beginning in the next one: with
+``max_steps_per_epoch``, every epoch has the first samples. Here an epoch has the next steps of the plan, and the
+position is in the recipe state of each checkpoint.
 """
 
 from __future__ import annotations
