@@ -158,7 +158,7 @@ class Tokens:
 
 
 def whole_texts(tokenizer: Any) -> None:
-    """Undo what training left in the file of a tokenizer: it would cut texts, fill them up, or make their ids random."""
+    """Undo what training left in the file of a tokenizer: it would cut texts, fill them up, or make ids random."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     for setting in ("dropout", "alpha", "nbest_size"):
