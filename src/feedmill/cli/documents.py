@@ -1,25 +1,202 @@
-"""``feedmill documents stat``: counts and distributions of documents and attributes, or of the episodes of a recipe."""
+"""``feedmill documents``: the verbs on documents that are not on the front page."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from feedmill.cli.command import command
+from feedmill.cli.command import command, filled
+from feedmill.cli.edit import listed
 from feedmill.cli.engines import SKIPPED
-from feedmill.cli.output import counted, emit, facts, human_size, table
-from feedmill.curation.options import Stat
-from feedmill.errors import ConfigError, FeedmillError
+from feedmill.cli.output import (
+    counted,
+    emit,
+    emit_report,
+    facts,
+    human_rate,
+    human_size,
+    printable,
+    show_left_out,
+    table,
+)
+from feedmill.cli.tag import of_model
+from feedmill.curation.options import NPY, Decontaminate, Embed, Extract, Stat
+from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.jobs.options import Flag, Opt, call
 from feedmill.storage import paths_of
+from feedmill.tracing.options import Forget
 
 if TYPE_CHECKING:
+    from feedmill.curation.decontaminate.job import DecontaminateReport
+    from feedmill.curation.embed import EmbedReport
+    from feedmill.curation.extract.extract import ExtractReport
     from feedmill.curation.series import Series
     from feedmill.curation.stat import StatReport, Stats
     from feedmill.planning.recipes.statistics import StatisticsReport
+    from feedmill.tracing.forget import ForgetReport
+
+
+@command(Extract, engines=True)
+def extract(options: Extract, json: bool) -> None:
+    from feedmill.curation.extract.extract import extract as run
+
+    report = call(run, options)
+    emit_report(report, json, lambda: show_extracted(report))
+
+
+def show_extracted(report: ExtractReport) -> None:
+    """Print what was written and left out."""
+    reused = f" ({report.reused:,} up to date)" if report.reused else ""
+    skipped = ", ".join(f"{count:,} {kind}" for kind, count in report.skipped.items())
+    rate = human_rate(report.documents / max(report.seconds, 1e-9), "documents")
+    facts(
+        [
+            ("wrote", report.output),
+            ("archives", f"{report.archives:,}{reused}, {human_size(report.input_bytes)}"),
+            ("documents", f"{report.documents:,}, {human_size(report.bytes)}"),
+            ("attributes", ", ".join(report.attributes) or None),
+            ("other records", skipped or None),
+            ("time", f"{report.seconds:.2f} s, {rate}"),
+        ]
+    )
+    for pattern in report.missing:
+        typer.echo(f"warning: {printable(pattern)}: no web archives match this pattern", err=True)
+    show_left_out(report.left_out)
+
+
+@command(Decontaminate, engines=True)
+def decontaminate(options: Decontaminate, json: bool) -> None:
+    from feedmill.curation.decontaminate.job import decontaminate as run
+
+    report = call(run, options)
+    emit_report(report, json, lambda: _show_found(report))
+
+
+def _show_found(report: DecontaminateReport) -> None:
+    """Print the leaked questions by benchmark, and an example of each."""
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if report.skipped:
+        typer.echo("nothing to do: an earlier run did all of this")
+    typer.echo(
+        f"{counted(report.flagged, 'document')} of {report.documents:,} in {counted(report.files, 'file')} have"
+        f" questions of benchmarks, in attributes/{report.name}"
+    )
+    for one in report.benchmarks:
+        lost = [f"{one[kind]:,} {words}" for kind, words in _HIDDEN.items() if one[kind]]
+        typer.echo(
+            f"  {one['benchmark']}: {one['leaked']:,} of {counted(one['questions'], 'question')} in"
+            f" {counted(one['documents'], 'document')}, {one['with_answer']:,} with an answer"
+            + (f"; cannot be found: {', '.join(lost)}" if lost else "")
+        )
+        for example in one["unmarked_examples"][:1]:
+            typer.echo(
+                f"    not marked: {example['id']}, in {counted(example['documents'], 'document')}:"
+                f" {_one_line(example['question'])}"
+            )
+        for example in one["examples"][:1]:
+            typer.echo(f"    {example['id']}: {_one_line(example['question'])}")
+            where = f"{example['file']}, line {example['line']}"
+            typer.echo(f"    {where}: {_one_line(example['text'])} ({example['share']:.0%})")
+
+
+_HIDDEN = {"empty": "without text", "short": "too short", "common": "made of common phrases"}
+
+
+def _one_line(text: str, most: int = 100) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+@command(Embed, engines=True)
+def embed(options: Embed, json: bool) -> str | None:
+    from feedmill.curation.embed import embed as run
+
+    report = call(run, options)
+    emit_report(report, json, lambda: _show_vectors(report))
+    if options.output is not None or options.to != NPY:
+        return ""  # 'dedupe' reads what lies beside the documents
+    if options.name is not None:
+        return None
+    from feedmill.curation.models.files import name_of, parse
+
+    return filled(
+        f"dedupe {{documents}} --near --by embeddings --embeddings {name_of(parse(options.model)[0])}", options
+    )
+
+
+def _show_vectors(report: EmbedReport) -> None:
+    """Print what was done."""
+    reused = f" ({report.reused} up to date)" if report.reused else ""
+    facts(
+        [
+            ("files", f"{report.files:,}{reused}"),
+            ("vectors", f"{report.rows:,} of {report.dimension:,} numbers"),
+            ("model", of_model(report.model) if report.model else None),
+            ("embeddings", ", ".join(report.outputs)),
+            ("time", f"{report.seconds:.2f} s"),
+        ]
+    )
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+@command(Forget)
+def forget(options: Forget, json: bool) -> None:
+    from feedmill.tracing.forget import forget as run
+
+    ids = str(options.ids)
+    wanted = listed(ids[1:]) if ids.startswith("@") else [one for one in ids.split(",") if one]
+    try:
+        done = call(run, options, ids=wanted)
+    except NotFound as error:
+        if os.path.isfile(ids) and error.kind == "no-such-sample":
+            error.fix = f"{ids} is a file: pass @{ids} to search for the ids in it."
+        raise
+    emit(done.as_dict(), json, lambda: _show_forgotten(done))
+
+
+MOST_QUESTIONS, MOST_DOCUMENTS = 100, 3
+"""Questions, and documents of each, that are printed."""
+
+
+def _show_forgotten(report: ForgetReport) -> None:
+    questions = report.questions
+    for question, one in list(questions.items())[:MOST_QUESTIONS]:
+        documents = one["documents"]
+        typer.echo(typer.style(question, bold=True) + f": in {counted(len(documents), 'document')}")
+        for document in documents[:MOST_DOCUMENTS]:
+            typer.echo(f"  {document}")
+        if len(documents) > MOST_DOCUMENTS:
+            typer.echo(f"  and {len(documents) - MOST_DOCUMENTS:,} more")
+        _show_seen(one["seen"])
+    if len(questions) > MOST_QUESTIONS:
+        typer.echo(f"and {len(questions) - MOST_QUESTIONS:,} more questions; --json and --report have all")
+    for forgotten in report.documents:
+        if not forgotten.questions:
+            document = forgotten.document
+            typer.echo(typer.style(forgotten.asked, bold=True) + f": {document.file}:{document.row + 1}")
+            for line in document.summary():
+                typer.echo(f"  {line}")
+            _show_seen(forgotten.seen)
+    for path, count in report.unused.items():
+        typer.echo(f"{path}: {counted(count, 'marked document')}, from which nothing of this was made")
+    rows = sum(map(len, report.files.values()))
+    typer.echo(f"{counted(rows, 'row')} of {counted(len(report.files), 'file')} hold them; nothing was changed")
+    for path in report.written:
+        typer.echo(f"wrote {path}")
+
+
+def _show_seen(seen: dict[str, Any]) -> None:
+    for recipe, one in seen.items():
+        steps = ", ".join(f"{step:,}" for step in one["steps"][:10])
+        more = ", ..." if len(one["steps"]) > 10 else ""
+        typer.echo(f"  {recipe}: seen {counted(one['times'], 'time')}{f', in steps {steps}{more}' if steps else ''}")
+
 
 _SHARES = (0.05, 0.5, 0.95)
 _COLUMNS = ("mean", "min", "5 %", "median", "95 %", "max")
@@ -60,7 +237,7 @@ def stat(options: DrawnStat, json: bool) -> None:
     bins = options.bins if options.plot else 0
     if json:  # an error of drawing is then the only document
         _picture(report, options.bins, options.plot_to)
-    emit(report.as_dict(bins), json, lambda: _show(report, bins))
+    emit(report.as_dict(bins), json, lambda: _show_stat(report, bins))
     if not json:
         _picture(report, options.bins, options.plot_to)
     if report.failed:
@@ -119,7 +296,7 @@ def _picture(report: StatReport, bins: int, path: str | None) -> None:
     draw_histograms([Histogram(name, *each.histogram(bins)) for name, each in report.stats.series.items()], path)
 
 
-def _show(report: StatReport, bins: int) -> None:
+def _show_stat(report: StatReport, bins: int) -> None:
     stats = report.stats
     facts(
         [
