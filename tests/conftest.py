@@ -39,8 +39,8 @@ for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLO
 for name in ("NO_PROXY", "no_proxy"):
     os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost", "::1"]))
 
-# What tests write lies in memory where there is room for it: a disk keeps them waiting for a fifth of their time, as they
-# make and remove a million files, and for half of it where it is busy. TMPDIR says another place.
+# What tests write lies in memory where there is room for it: they make and remove a million files, which takes a fifth
+# of their time on a disk, and more than half of it where that is busy. TMPDIR says another place.
 _MEMORY, _ROOM = "/dev/shm", 8 << 30
 if "TMPDIR" not in os.environ and os.path.isdir(_MEMORY):
     _found = os.statvfs(_MEMORY)
@@ -138,8 +138,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Path]:
     """The folder of a test, emptied if the test passed: all of them together take gigabytes.
 
-    The folder itself stays, so that no later test gets one of the same name: some caches are kept by path. It is counted
-    here, as pytest lists those of all tests before it to find a number.
+    The folder itself stays, so that no later test gets one of the same name: some caches are kept by path. The number
+    of a folder is counted here, as pytest lists those of all tests before it to find one.
     """
     name = re.sub(r"\W", "_", request.node.name)[:30]
     tmp_path = tmp_path_factory.mktemp(f"{name}{next(_FOLDERS)}", numbered=False)
