@@ -37,6 +37,7 @@ class Counts:
         padding: Tokens that were added to make the texts of a batch equally long.
         cut: Texts of which only the first window was read.
         empty: Texts without tokens, which have no score.
+        alone: Texts that were read one at a time, as the network's results depend on what is beside each one.
     """
 
     documents: int = 0
@@ -44,6 +45,7 @@ class Counts:
     padding: int = 0
     cut: int = 0
     empty: int = 0
+    alone: int = 0
 
     def add(self, other: Counts) -> None:
         """Add other counts to these."""
