@@ -1,4 +1,4 @@
-"""``feedmill documents embed``: a vector of each document."""
+"""``feedmill documents embed``: a vector of each document or image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from feedmill.cli.command import command, filled
-from feedmill.cli.output import emit_report, facts
+from feedmill.cli.output import counted, emit_report, facts, show_left_out
 from feedmill.cli.tag import of_model
 from feedmill.curation.options import NPY, Embed
 from feedmill.jobs.options import call
@@ -33,6 +33,10 @@ def embed(options: Embed, json: bool) -> str | None:
     )
 
 
+def _of_model(counts: dict[str, int]) -> str:
+    return counted(counts["images"], "image") if "images" in counts else of_model(counts)
+
+
 def show(report: EmbedReport) -> None:
     """Print what was done."""
     reused = f" ({report.reused} up to date)" if report.reused else ""
@@ -40,10 +44,11 @@ def show(report: EmbedReport) -> None:
         [
             ("files", f"{report.files:,}{reused}"),
             ("vectors", f"{report.rows:,} of {report.dimension:,} numbers"),
-            ("model", of_model(report.model) if report.model else None),
+            ("model", _of_model(report.model) if report.model else None),
             ("embeddings", ", ".join(report.outputs)),
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    show_left_out(report.left_out)
