@@ -69,7 +69,7 @@ GOOD: dict[str, list[str]] = {
     "embed": [
         "documents embed web/documents --model static",
         "documents embed web/documents --model static --to parquet",
-        *("documents embed photos --model vision", "documents embed photos --model vision --to parquet"),
+        *("documents embed coco --model vision", "documents embed coco --model vision --to parquet"),
     ],
     "dedupe": [
         *("dedupe --near web/documents", "dedupe --near web/documents --signatures signs"),
@@ -181,7 +181,7 @@ BAD: dict[str, list[str]] = {
         "documents embed nowhere --model static",
         "documents embed web/documents --model texts",
         "documents embed web/documents --model vision",
-        "documents embed coco --model vision --image gif",
+        *("documents embed coco --model vision --image gif", "documents embed photos --model vision"),
         "documents embed noid/documents --model static",
         "documents embed none/documents --model static",
     ],
