@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.jobs import ray_tasks
+from feedmill.jobs import ray_engine
 from feedmill.jobs.engine import Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.ray_engine import RayEngine
@@ -222,7 +222,7 @@ def test_a_disturbed_job_says_what_failed_and_its_bytes_are_equal(tmp_path: Path
 def test_a_stopped_worker_of_a_single_core_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its unit, and all others, wait for its core."""
     looks = itertools.count()  # a look takes a second of the clock by which units are late
-    monkeypatch.setattr(ray_tasks, "units_of", partial(units_of, clock=lambda: float(next(looks))))
+    monkeypatch.setattr(ray_engine, "units_of", partial(units_of, clock=lambda: float(next(looks))))
     jobs = [(str(tmp_path / "stopped"), number) for number in range(40)]
     with two_nodes() as own:
         own.remove_node(next(iter(own.worker_nodes)))

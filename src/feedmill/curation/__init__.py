@@ -14,5 +14,5 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
   Dolma's summaries.
 - `attribute_files.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and
   `records.py`: what a run wrote, so that a second one skips it; `provenance.py`: whether documents have changed since.
-- `dry_run.py`: what a verb would write. `dolma_api.py`: Dolma's import names for modules of users.
+- `dry_run.py`: what a verb would write.
 """

@@ -43,10 +43,10 @@ from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, 
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Policy, Where, key_of
-from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store, paths_of
 from feedmill.storage.hashed import hash_file

@@ -18,7 +18,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats.converted import Converted, proof_place, read_converted
 from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl.dataset import open_jsonl

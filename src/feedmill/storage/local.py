@@ -23,22 +23,32 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, Store, bad_range, changed, refuse_nul, too_short
+from feedmill.storage.base import (
+    Entry,
+    Store,
+    bad_range,
+    changed,
+    is_about,
+    is_disk_error,
+    refuse_nul,
+    storage_error,
+    too_short,
+)
 from feedmill.storage.descriptors import OpenFile, State, forget, opened, read_regular, refuse_special
 from feedmill.storage.locks import FileLock
-from feedmill.storage.os_errors import is_about, is_disk_error, storage_error
 from feedmill.storage.staging import (
     TEMPORARY_SUFFIX,
+    NamedWriteBehind,
     make_folder,
     open_in_place,
     refuse_links,
     staged,
+    start_writing,
     sweep,
     sweep_again,
     sync,
     tries,
 )
-from feedmill.storage.writeback import NamedWriteBehind, start_writing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,9 +33,9 @@ from feedmill.tokens import engines
 from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
 from feedmill.tokens.kinds import ranks, slow
 from feedmill.tokens.kinds.find import find_tokenizer
-from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.model import Model, read_model
 from feedmill.tokens.kinds.pieces import Guarded
+from feedmill.tokens.kinds.releases import kept
 from feedmill.tokens.preload import load_ahead
 from feedmill.tokens.selfcheck import CHECK, cut_twice, differences
 from feedmill.tokens.template import CONFIG, Template, TemplateSource, around, read_settings, resolve

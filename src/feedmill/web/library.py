@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.yamls import read_config

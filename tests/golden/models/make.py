@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from model2vec import StaticModel
 from model2vec.inference.mlp import Activation, Layer, MLPHead
 from model2vec.inference.model import StaticModelPipeline
 from onnx import helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 HERE = Path(__file__).parent
@@ -99,7 +101,22 @@ def network(rng: np.random.Generator) -> dict[str, Any]:
     config = {"model_type": "bert", "max_position_embeddings": 24, "pad_token_id": 0}
     config["id2label"] = {"0": "low", "1": "middle", "2": "high"}
     (folder / "config.json").write_text(json.dumps(config) + "\n")
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return {"onnx": outputs_of(folder / "model.onnx"), "quantized": quantized(folder)}
+
+
+def quantized(plain: Path) -> dict[str, Any]:
+    """The network with dynamically quantized products, as `model_quantized.onnx` of many repositories."""
+    folder = HERE / "quantized"
+    folder.mkdir(exist_ok=True)
+    for name in ("tokenizer.json", "config.json"):
+        shutil.copy(plain / name, folder / name)
+    quantize_dynamic(plain / "model.onnx", folder / "model.onnx")
+    return outputs_of(folder / "model.onnx")
+
+
+def outputs_of(model: Path) -> dict[str, Any]:
+    """What onnxruntime makes of each text alone."""
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     cut, scores, vectors = tokenizer(), [], []
     cut.enable_truncation(24)
     for text in TEXTS:
@@ -150,5 +167,6 @@ def vision(rng: np.random.Generator) -> dict[str, Any]:
 
 if __name__ == "__main__":
     generator = np.random.default_rng(7)
-    found = {"texts": TEXTS, "static": static(generator), "onnx": network(generator), "vision": vision(generator)}
+    found = {"texts": TEXTS, "static": static(generator), **network(generator)}
+    found["vision"] = vision(np.random.default_rng(8))
     (HERE / "expected.json").write_text(json.dumps(found, indent=1) + "\n")

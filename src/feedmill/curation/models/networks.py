@@ -36,6 +36,10 @@ CHECKED = (1, 24)
 """Releases of onnxruntime from here on refuse data outside of the model's folder: 1.24.1 does, 1.22.1 reads it."""
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer")
 """Types of models whose positions begin behind that of the padding."""
+_PROBES = ("a", "The cat sat on the mat.", "x = 10 ** 6  # 1,000,000", "One word, then many more: " * 3, "!")
+"""Texts that show whether a network's results depend on the texts beside each one."""
+_OFF, _OFF_HALF = 1e-4, 2e-2
+"""Difference beyond that of rounding, relative to the largest output: of float32 on a CPU, and of others."""
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _PROBABILITIES = ("probabilities", "probs", "scores")
 
@@ -45,11 +49,13 @@ class Runner(Protocol):
 
     Attributes:
         on_gpu: Whether it has the memory of a GPU.
+        exact: Whether it computes in float32 on a CPU.
         labels: Number of the outputs of its head; 0 without one.
         activation: How its outputs become scores.
     """
 
     on_gpu: bool
+    exact: bool
     labels: int
     activation: str
 
@@ -120,6 +126,8 @@ class Network(Batched):
         MissingExtra: A package is not installed.
     """
 
+    alone = False
+
     def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
         self.counts, self.path = Counts(), model.path
         self.tokens = Tokens(model, _limit(model, settings), settings, special=True)
@@ -133,6 +141,20 @@ class Network(Batched):
         if not vectors:
             self.labels = labels_of(model.config.get("id2label"), self.runner.labels, model.path)
         self.normalize = any(str(one.get("type", "")).endswith(".Normalize") for one in model.read_json("modules.json"))
+        if self._depends():
+            self.alone, self.cap = True, 1
+
+    def _depends(self) -> bool:
+        """Return whether results depend on the texts beside each one.
+
+        Those of most "quantized" exports do: DynamicQuantizeLinear has one scale for a batch
+        (findings/onnxruntime_quantized_batches). So do those of models without a mask, which read the padding.
+        """
+        together = self._outputs(_PROBES)[0]
+        alone = np.concatenate([self._outputs([text])[0] for text in _PROBES])
+        self.counts.taken()
+        off = np.abs(alone - together).max() / max(1.0, np.abs(alone).max())
+        return not off <= (_OFF if self.runner.exact else _OFF_HALF)
 
     def scores(self, texts: Sequence[str]) -> Floats:
         outputs, windows, sizes = self._outputs(texts)
@@ -151,6 +173,7 @@ class Network(Batched):
     def _outputs(self, texts: Sequence[str]) -> tuple[Floats, Windows, Floats]:
         """Return the outputs for each window, the windows, and the number of tokens of each."""
         self.counts.documents += len(texts)
+        self.counts.alone += len(texts) * self.alone
         windows = self.tokens.windows(texts, self.counts)
         sizes, starts = windows.sizes, np.cumsum(windows.sizes) - windows.sizes
         self.counts.tokens += len(windows.ids)
@@ -276,6 +299,7 @@ class OnnxRunner:
 
     def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
         self.session, self.on_gpu = open_onnx(model, settings)
+        self.exact = not (self.on_gpu or any("float16" in one.type for one in self.session.get_outputs()))
         self.inputs = {one.name: np.int32 if "int32" in one.type else np.int64 for one in self.session.get_inputs()}
         if unknown := [name for name in self.inputs if name not in _INPUTS]:
             raise bad_model(f"the model has inputs that are not tokens: {', '.join(unknown)}", model.path)
@@ -328,6 +352,7 @@ class OpenedModel:
 
     Attributes:
         model: The model.
+        on_gpu, exact: As of a `Runner`.
         missing: Names of weights that the files lack.
     """
 
@@ -344,6 +369,7 @@ class OpenedModel:
         self.device = "cuda" if there and settings.device != "cpu" else "cpu"
         self.on_gpu = self.device == "cuda"
         dtype = settings.dtype or ("auto" if self.on_gpu else "float32")
+        self.exact = not self.on_gpu and dtype == "float32"
         local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
         loads: Any = getattr(transformers, kind)
         try:
@@ -377,7 +403,7 @@ class TransformersRunner:
             raise bad_model(what, model.path)
         kind = "AutoModel" if vectors else "AutoModelForSequenceClassification"
         self.opened = OpenedModel(model, settings, kind)
-        self.on_gpu = self.opened.on_gpu
+        self.on_gpu, self.exact = self.opened.on_gpu, self.opened.exact
         self.labels = 0 if vectors else int(self.opened.model.config.num_labels)
         self.activation = _activation(model, self.labels)
         self.pooling = _pooling(model) if vectors else ""

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.documents.lineage.runs import Encoded, Int64s, Runs, decode, decode_runs, encode, encode_runs, joined
 from feedmill.documents.record_folders import RecordFolder, beside, inside
 from feedmill.errors import ConfigError, DataError, NotFound

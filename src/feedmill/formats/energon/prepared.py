@@ -27,7 +27,7 @@ import numpy as np
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.energon import sidecar
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_index, open_index
-from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.energon.sidecar import Splits, read_splits
 from feedmill.formats.format import TRAIN_OR_ALL, OpenRequest
 from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.objects import invalid_file, read_object

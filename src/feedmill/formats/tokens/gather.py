@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.offsets import Int64s, read_records
-from feedmill.formats.ranges import read_rows
+from feedmill.formats.offsets import Int64s, read_records, read_rows
 from feedmill.formats.tokens.shard import TokenShard
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import copy_spans, count_up

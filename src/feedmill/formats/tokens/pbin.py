@@ -65,7 +65,7 @@ from feedmill.formats.tokens.masks import SUFFIX, MaskWriter, stored_mask, write
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage.staging import WriteBehind
 
 _AT_ONCE = 32
 """Number of files of a bucket whose small parts are requested at once."""

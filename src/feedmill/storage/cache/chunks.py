@@ -33,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.storage.boot import boot_id
 from feedmill.storage.cache.folder import (
     FOLDER_SIZE,
     PLANNED_BEFORE,
@@ -47,6 +46,7 @@ from feedmill.storage.cache.folder import (
     taken_by,
 )
 from feedmill.storage.descriptors import file_limit, raise_file_limit
+from feedmill.storage.locks import boot_id
 
 logger = logging.getLogger("feedmill")
 
