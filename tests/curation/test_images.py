@@ -56,7 +56,8 @@ def write_tar(path: Path, samples: dict[str, dict[str, bytes]]) -> None:
 def photo(number: int) -> bytes:
     """A JPEG, in all orientations; some are copies of one before."""
     number -= 7 * (number % 9 == 8)
-    return picture(30 + number % 5, 40 + number % 3, seed=number, orientation=1 + number % 8)
+    made: bytes = picture(30 + number % 5, 40 + number % 3, seed=number, orientation=1 + number % 8)
+    return made
 
 
 @pytest.fixture
@@ -275,9 +276,19 @@ def test_a_batch_of_images_too_large_for_a_gpu_is_halved() -> None:
 
 def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> None:
     run(photos)
-    options = {"near": True, "by": "embeddings", "embeddings": "vision", "threshold": 0.9999, "progress": False}
-    dry = dedupe([str(photos)], **options, dry_run=True)  # type: ignore[arg-type]
-    report = dedupe([str(photos)], **options)  # type: ignore[arg-type]
+
+    def near(**more: Any) -> Any:
+        return dedupe([str(photos)], **{**options, **more})
+
+    options: dict[str, Any] = {
+        "near": True,
+        "by": "embeddings",
+        "embeddings": "vision",
+        "threshold": 0.9999,
+        "progress": False,
+    }
+    dry = near(dry_run=True)
+    report = near()
     copies = [k for k in range(COUNT) if k % 9 == 8]
     (listed,) = report.skip_lists
     lines = read_json(Path(listed))
@@ -287,9 +298,9 @@ def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> N
     rows = [row for path in sorted(photos.parent.glob("attributes/dup_meaning/photos/*")) for row in read_json(path)]
     assert [row["duplicate_of"] for row in rows if "duplicate_of" in row] == [f"p{k - 7:02d}" for k in copies]
     before = Path(listed).read_bytes()
-    assert dedupe([str(photos)], **options).skipped  # type: ignore[arg-type]
+    assert near().skipped
     Path(listed).unlink()
-    dedupe([str(photos)], **options)  # type: ignore[arg-type]
+    near()
     assert Path(listed).read_bytes() == before
     recipe = photos.parent / "recipe.yaml"
     recipe.write_text(f"seed: 1\nsamples: {COUNT}\nskip:\n  - quarantine: {listed}\nblend:\n  - path: photos\n")
@@ -298,8 +309,8 @@ def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> N
     done = CliRunner().invoke(app, ["edit", "delete", f"{photos.parent}/kept", "--keys-from", listed, "--yes"])
     assert done.exit_code == 0 and len(fm.open(f"{photos.parent}/kept")) == COUNT - len(copies)
     with pytest.raises(ConfigError, match="images have no length"):
-        dedupe([str(photos)], **options, keep="longest")  # type: ignore[arg-type]
+        near(keep="longest")
     write_tar(photos / "1.tar", {"a": {"jpg": photo(3), "txt": b"x"}})
     with pytest.raises(ConfigError, match="the images have changed"):
-        dedupe([str(photos)], **options)  # type: ignore[arg-type]
+        near()
     assert parse(str(MODEL)).path == str(MODEL)

@@ -63,7 +63,7 @@ def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -
     """Start a head without processors and two nodes with one each; yield the `ray.cluster_utils.Cluster`.
 
     `variables` are those of the nodes and of this process. On a busy machine Ray may not start in its own time: it is
-    started once more, and then the test fails.
+    started once more. Then the test fails, except at a load that nothing starts at.
     """
     if importlib.util.find_spec("ray") is None:
         pytest.skip(RAY_MISSING)
@@ -86,7 +86,13 @@ def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -
             try:
                 cluster = _started(home, 0, head_options)
             except Exception:
-                cluster = _started(home, 2, head_options)
+                try:
+                    cluster = _started(home, 2, head_options)
+                except Exception as error:
+                    load = os.getloadavg()[0]
+                    if load > 4 * (os.cpu_count() or 1):
+                        pytest.skip(f"a Ray cluster does not start twice at a load of {load:.0f}: {error}")
+                    raise
             yield cluster
         finally:
             if cluster is not None:

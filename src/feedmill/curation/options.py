@@ -187,7 +187,7 @@ class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
     ] = None
     to: Annotated[Vectors, Opt("npy|parquet", "Form of the files.")] = NPY
     image: Annotated[str | None, Opt("PART", "Images: the part to embed; default: the only image.")] = None
-    split: Annotated[str | None, Opt("SPLIT", "Images: the split to read; default: all samples.")] = None
+    split: Annotated[str | None, Opt("NAME", "Images: the split to read; default: all samples.")] = None
     on_error: Annotated[OnError, Opt(METAVAR, "Images: stop at a broken one, or count it and write zeros.")] = RAISE
     overwrite: Annotated[bool, Flag("Process up-to-date files, too.")] = False
     documents_folder: DocumentsFolder = "documents"
