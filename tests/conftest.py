@@ -70,7 +70,7 @@ resources.available_cores = functools.wraps(resources.available_cores)(lambda: 1
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
 _WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.job", "feedmill.curation.dedupe.exact")
 _WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
-_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
+_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning", "torch")
 _preload = forkserver.set_forkserver_preload
 forkserver.set_forkserver_preload = lambda names: _preload(list(dict.fromkeys([*names, *_WORKERS])))
 

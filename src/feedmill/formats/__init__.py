@@ -17,5 +17,5 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
 - Names and settings: `hub_splits.py` (splits by names, as Hugging Face finds them), `yamls.py`,
   `objects.py`, `settings.py` (closed tables of other tools).
 - Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`, `cells.py`.
-- Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
+- Not what was expected: `unread_files.py` names it, and counts what no reader reads.
 """

@@ -23,7 +23,7 @@ from feedmill.kernels.files.ranges import copy_all, copy_rows, gather_pairs, rea
 from feedmill.kernels.rows import copied
 from feedmill.storage import Store
 from feedmill.storage.base import InMemory, OnDisk, Ranges
-from feedmill.storage.descriptors import file_limit, raise_file_limit
+from feedmill.storage.local import file_limit, raise_file_limit
 
 MAX_RUN = 4 << 20
 """Maximum bytes read at once from adjacent records."""

@@ -30,9 +30,8 @@ from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
 from feedmill.formats.tokens import MEGATRON, megatron
-from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
+from feedmill.formats.tokens.manifest import BOUNDS, manifest_path, read_manifest, wrong_files
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
-from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.options import Check
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.report import CheckReport

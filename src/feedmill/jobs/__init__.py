@@ -5,8 +5,8 @@ the outputs, and publishes them when all are there.
 
 - `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `pool.py`, with
-  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with
-  `results.py`, and `ray_engine.py` for Ray, with `ray_nodes.py` and `stragglers.py`.
+  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, and
+  `ray_engine.py` for Ray, with `ray_nodes.py` and `stragglers.py`.
 - `resources.py`: what a unit needs of its machine, and what cores that has: cores, memory, GPUs, custom resources and
   labels.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.

@@ -28,7 +28,7 @@ import xxhash
 
 from feedmill.documents.batch import Batch
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.runs import Runs, encode_runs, joined
+from feedmill.documents.lineage.sidecar import Runs, encode_runs, joined
 from feedmill.documents.read import cut
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader

@@ -36,8 +36,8 @@ from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.planning.given import bound_plan
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
-from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, Store, is_local_folder, open_store, paths_of, split_url
 from feedmill.tokens.outputs import main_file

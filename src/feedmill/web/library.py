@@ -17,11 +17,11 @@ from feedmill.formats.yamls import read_config
 from feedmill.mixture.swarm import is_swarm
 from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
 from feedmill.pipelines.pipeline import Pipeline, read_pipeline
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
-from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
-from feedmill.storage.descriptors import refuse_special
+from feedmill.storage.local import refuse_special
 from feedmill.web.columns import Columns, Fields
 from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Jobs, Series, is_job, is_telemetry, read_telemetry

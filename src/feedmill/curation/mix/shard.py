@@ -25,8 +25,7 @@ from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, hidden
+from feedmill.documents.lineage.sidecar import Origins, Runs, hidden
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.record_folders import Records
 from feedmill.documents.rows import dump, dump_lines

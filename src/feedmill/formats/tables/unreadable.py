@@ -10,8 +10,8 @@ import re
 from typing import Literal, NamedTuple
 
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.formats.foreign import TEXT, foreign
 from feedmill.formats.tables import footer as parquet_footer
+from feedmill.formats.unread_files import TEXT, foreign
 from feedmill.storage import Store
 from feedmill.storage.base import storage_error
 

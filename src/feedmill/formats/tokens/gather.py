@@ -18,7 +18,7 @@ from feedmill.formats.tokens.shard import TokenShard
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import copy_spans, count_up
 from feedmill.storage import Store
-from feedmill.storage.descriptors import raise_file_limit
+from feedmill.storage.local import raise_file_limit
 from feedmill.storage.reasons import copy_again
 
 

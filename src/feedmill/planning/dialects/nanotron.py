@@ -35,8 +35,8 @@ from feedmill.planning.dialects.nanotron_settings import (
     TOKENS,
     without_empty,
 )
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.orders.nanoset import normalized
-from feedmill.planning.tree import unique_names
 
 _DEFAULT_SEED = 42
 """Nanotron's default seed of a stage."""

@@ -10,9 +10,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import Tree, render
 from feedmill.planning.recipes import read
 from feedmill.planning.recipes.read import Open, Parsed, kind_of
-from feedmill.planning.tree import Tree, render
 from feedmill.storage import join_url, split_url
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from feedmill.storage.cache.folder import (
     lock_file,
     taken_by,
 )
-from feedmill.storage.descriptors import file_limit, raise_file_limit
+from feedmill.storage.local import file_limit, raise_file_limit
 from feedmill.storage.locks import boot_id
 
 logger = logging.getLogger("feedmill")

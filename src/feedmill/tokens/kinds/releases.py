@@ -32,10 +32,9 @@ import xxhash
 from feedmill.errors import ConfigError, StorageError
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.local import LocalStore
-from feedmill.tokens.engines import HuggingFace, Vocabulary
+from feedmill.tokens.engines import CHECK, HuggingFace, Vocabulary, differences
 from feedmill.tokens.kinds.settings import FLAGS, add, applied, flags_of, numbered
 from feedmill.tokens.kinds.slow import ROLES, token_of
-from feedmill.tokens.selfcheck import CHECK, differences
 from feedmill.tokens.template import CONFIG, Template, TemplateSource, read_settings, resolve, tokens_around
 
 RELEASE = "5.24"

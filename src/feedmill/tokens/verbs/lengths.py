@@ -49,10 +49,10 @@ from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Policy, Where, current, in_units
 from feedmill.jobs.options import verb
+from feedmill.jobs.parts import kept_results
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.results import kept_results
 from feedmill.jobs.run import run
 from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset
