@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from feedmill.jobs import cores
+from feedmill.jobs import resources
 from helpers.durations import (
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -64,7 +64,7 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 
 # What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
 # all of them, and tests of pools say how many. Processes that tests start use what there is.
-cores.available_cores = functools.wraps(cores.available_cores)(lambda: 1)
+resources.available_cores = functools.wraps(resources.available_cores)(lambda: 1)
 
 # The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")

@@ -17,8 +17,7 @@ from tests.helpers.tars import tar_bytes
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.energon.prepared import open_prepared
-from feedmill.formats.tar.guard import ShardGuard
+from feedmill.formats.energon.prepared import ShardGuard, open_prepared
 from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
@@ -396,7 +395,7 @@ PROGRAM = """
 import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
-from feedmill.formats.tar.guard import ShardGuard
+from feedmill.formats.energon.prepared import ShardGuard
 from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle

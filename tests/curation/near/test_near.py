@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from feedmill.curation.dedupe.dedupe import dedupe
-from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
+from feedmill.curation.near import adding, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
 from feedmill.errors import ConfigError
 from feedmill.jobs import memory
@@ -58,7 +58,7 @@ def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
         (stars, "EDGES", 3),
         (adding, "NODES", 40),
         (graph, "CHUNK", 10),
-        (cluster, "NODES", 40),
+        (adding, "NODES", 40),
         (covering, "NODES", 30),
     ):
         monkeypatch.setattr(module, name, value)
