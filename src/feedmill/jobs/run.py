@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs import inside
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import (
     Failed,
     Limits,
@@ -29,7 +28,7 @@ from feedmill.jobs.engine import (
 from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
-from feedmill.jobs.resources import limited
+from feedmill.jobs.resources import available_cores, limited
 
 logger = logging.getLogger("feedmill")
 
@@ -123,7 +122,7 @@ def _run_here(
         call = function if policy.shared is None else partial(function, policy.shared)
         told = None if not first or name is None or is_inside_unit() else units
         return _closing(tolerating(_here(call, everything, progress, told, limits), where, limits))
-    from feedmill.jobs.pickling import needs_main
+    from feedmill.jobs.main_program import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
 

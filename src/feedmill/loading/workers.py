@@ -36,9 +36,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.main_program import START_TIMEOUT
 from feedmill.jobs.policy import whole
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, MadeBatch, Read
 from feedmill.loading.groups import GroupMaker
@@ -228,7 +228,7 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
         return None
     made = make(step)
     fix = "Return plain data and arrays from the transform and collate, or use threads."
-    from feedmill.jobs.pickling import portable_or
+    from feedmill.jobs.main_program import portable_or
 
     with portable_or("a batch cannot be sent from a worker process", fix):
         from feedmill.jobs.shared_memory import pack

@@ -31,8 +31,7 @@ import orjson
 import xxhash
 
 from feedmill.curation.provenance import Verdict, stale, verdict
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import ARROW, PARQUET
+from feedmill.documents.file import ARROW, PARQUET, DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED, bad_row, load
 from feedmill.errors import DataError, FeedmillError
@@ -41,8 +40,8 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile
 from feedmill.formats.documents import one_a_line, read_lines, rows_of
 from feedmill.formats.sample import Sample
-from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.inside import count_read
+from feedmill.jobs.memory import uncollected
 from feedmill.storage import Entry, Store, open_store
 
 FIELDS, INDEX = "fields", "index"

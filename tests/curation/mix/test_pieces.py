@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from feedmill.curation import blocks
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
-from feedmill.curation.mix.line_blocks import _Lines
+from feedmill.curation.mix.shard import _Lines
 from feedmill.errors import DataError
 
 LINES = st.lists(st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"") + b"\n"), max_size=12)
@@ -66,7 +66,7 @@ def run(stream: dict[str, Any], out: Path, workers: int, **more: Any) -> tuple[d
     }
 
 
-@pytest.mark.parametrize("more", [{}, {"rate": 1.5}])
+@pytest.mark.parametrize("more", [pytest.param({}, marks=pytest.mark.slow), {"rate": 1.5}])
 def test_several_processes_write_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:

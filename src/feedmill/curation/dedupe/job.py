@@ -8,23 +8,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, set_store
-from feedmill.curation.dedupe.filters import complete, filter_in_place, next_name, open_filter
+from feedmill.curation.attribute_set import entry, fingerprint, record, recorded, set_store
+from feedmill.curation.dedupe.bloomed import complete, filter_in_place, next_name, open_filter
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.options import SUBSTRINGS, Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile, in_datasets
 from feedmill.documents.find import find_once
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import current
 from feedmill.jobs.journal import Journal
 from feedmill.jobs.memory import room_of
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
 
@@ -268,7 +267,7 @@ class _Bloomed(_Exact):
             self.report.hashes, self.report.fill = len(bloom.seeds), bloom.fill
             self._publish(results, partial(write_bloom, bloom=bloom))
             return
-        from feedmill.curation.dedupe.filling import find_by_stages
+        from feedmill.curation.dedupe.bloomed import find_by_stages
 
         with Work(self.target) as work:
             work.begin(self.identity, durable=False, keep_staged=True)
