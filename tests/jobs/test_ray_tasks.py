@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import socket
+import subprocess
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
@@ -193,6 +195,33 @@ def test_a_unit_that_waits_for_a_core_is_not_late(
     assert caplog.text.count("the unit 7 has run for") == 2 and caplog.text.count("and no worker has begun it") == 3
     assert caplog.text.count("the unit 4999 has run for") == 1  # nothing was submitted after it
     assert int(seconds[0]) > 120  # it was late long before
+
+
+@pytest.mark.parametrize(("cores", "wanted"), [(1, [Place("n7", "1", 4711)]), (2, [])])
+def test_stopped_processes_that_hold_all_cores_are_killed(
+    cores: int,
+    wanted: list[Place],
+    seconds: list[float],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two cores one is free for the second attempt."""
+    killed = list[Place]()
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(Nodes, "kill", lambda _, found, stopped: killed.extend(found))
+    assert list(tasks(FakeRay(cores, hung=[7]), 3000).results()) == [n * n for n in range(3000)]
+    assert killed == wanted and ("hold all cores" in caplog.text) == bool(wanted)
+
+
+def test_only_a_stopped_process_is_killed() -> None:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        ray_nodes._kill(process.pid, stopped=True)
+        assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        ray_nodes._kill(process.pid, stopped=True)
+        assert process.wait() == -signal.SIGKILL
+    ray_nodes._kill(process.pid, stopped=True)
 
 
 def test_what_waits_for_a_hung_unit_is_bounded(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

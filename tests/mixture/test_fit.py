@@ -15,7 +15,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.mixture.limits import Limits
 from feedmill.mixture.swarm import Swarm, read_swarm
-from helpers.mixture_data import TOKENS, recipe_file
+from helpers.mixture_data import TOKENS, recipe_file, token_files
 
 pytest.importorskip("sklearn", reason="the extra lab is not installed")
 STAGES: list[dict[str, Any]] = [
@@ -35,6 +35,18 @@ class KnownLaw:
 
     def __call__(self, weights: Any) -> Any:
         return self.floor + np.exp(weights @ self.slopes.T + 0.5)
+
+
+class Stepped(KnownLaw):
+    """A law whose losses fall at once where a source reaches some share: no form describes it."""
+
+    def __init__(self, seed: int, sources: int, domains: int = 4) -> None:
+        super().__init__(seed, sources, domains)
+        generator = np.random.default_rng([seed, 1])
+        self.at, self.falls = generator.uniform(0.05, 0.3, self.slopes.shape), generator.uniform(0, 0.3, (domains, 1))
+
+    def __call__(self, weights: Any) -> Any:
+        return super().__call__(weights) - ((weights[:, None] > self.at) * self.falls).sum(axis=2)
 
 
 def write_losses(folder: Path, swarm: Swarm, values: Any) -> Path:
@@ -90,7 +102,7 @@ def test_the_best_mixture_of_a_known_law_is_found(tmp_path: Path, stages: int) -
             assert source.drawn * 40 <= 4 * TOKENS[source.name] + 40 * stages
 
 
-def held(seed: int, domains: int) -> float:
+def held(seed: int, domains: int, model: str = "law", kind: type[KnownLaw] = KnownLaw, noise: float = 0.02) -> float:
     """How often the loss of a further run with the proposed mixture lies in its interval; 40 runs, 5 sources, noise.
 
     The noise of the further run is normal, so that this is known, and not drawn: a third of the trials tell as much.
@@ -100,27 +112,35 @@ def held(seed: int, domains: int) -> float:
 
     generator, natural = np.random.default_rng(seed), np.array([[0.5, 0.2, 0.15, 0.1, 0.05]])
     limits = Limits(list("abcde"), np.zeros(5), np.ones(5), 4 * natural[0], np.ones(1), [False], np.full(5, 4.0), 100)
-    law = KnownLaw(seed, 5, domains)
+    law = kind(seed, 5, domains)
     mixtures = candidates(limits, natural[None], 40, seed)
-    noise = 0.02 * domains**0.5
-    losses = law(mixtures[:, 0]) + generator.normal(0, noise, (40, domains))
-    found = fitted("law", features(limits, mixtures), losses, np.full(domains, 1 / domains), 0)
+    losses = law(mixtures[:, 0]) + generator.normal(0, noise * domains**0.5, (40, domains))
+    found = fitted(model, features(limits, mixtures), losses, np.full(domains, 1 / domains), 0)
     centers = np.concatenate([natural[None], mixtures[np.argsort(losses.mean(axis=1))[:4]]])
     proposed = best(found, limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 0)]))
     again = features(limits, np.concatenate([mixtures, candidates(limits, centers, 2000, 1)]))
     _, low, high = interval_of_best(found, features(limits, mixtures), again, features(limits, proposed[None])[0], 0)
-    further = NormalDist(law(proposed[0]).mean(), 0.02)
+    further = NormalDist(law(proposed[:1]).mean(), noise)
     return further.cdf(high) - further.cdf(low)
 
 
 def test_the_interval_holds() -> None:
     assert np.mean([held(seed, 1) for seed in range(6)]) >= 0.95
+    assert np.mean([held(seed, 1 + 3 * (seed % 2), "trees", noise=0.005 * seed) for seed in (1, 4)]) >= 0.95
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("domains", "trials"), [(1, 300), (4, 100)])
 def test_the_interval_holds_as_often_as_it_says(domains: int, trials: int) -> None:
     assert np.mean([held(1000 + seed, domains) for seed in range(trials)]) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [KnownLaw, Stepped])
+@pytest.mark.parametrize("noise", [0.005, 0.02])
+@pytest.mark.parametrize("domains", [1, 4])
+def test_the_interval_of_trees_holds_as_often_as_it_says(domains: int, noise: float, kind: type[KnownLaw]) -> None:
+    assert np.mean([held(1000 + seed, domains, "trees", kind, noise) for seed in range(100)]) >= 0.95
 
 
 def test_the_same_inputs_give_the_same_files_and_runs_are_matched_by_name(tmp_path: Path) -> None:
@@ -223,6 +243,21 @@ def test_losses_without_a_pattern_are_said_to_be_a_guess(tmp_path: Path) -> None
     write_losses(tmp_path, swarm, np.random.default_rng(3).normal(3, 0.1, (10, 1)))
     report = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "best.yaml")
     assert any("a guess; train more runs" in note for note in report.notes)
+
+
+def test_a_column_of_one_value_and_other_data_are_noted(tmp_path: Path) -> None:
+    """The column changes the proposal by nothing, and the data what its runs mean."""
+    law = KnownLaw(0, 4, 2)
+    _, losses = experiment(tmp_path, lambda weights: law(weights) * [1, 0], count=12)
+    alone = fm.mixture.fit(tmp_path / "swarm", losses, tmp_path / "a.yaml", metric=["loss_0"], model="law")
+    assert not any("changed" in note or "same in all runs" in note for note in alone.notes)
+    token_files(tmp_path / "data", {**TOKENS, "wiki": 6_000})
+    report = fm.mixture.fit(
+        tmp_path / "swarm", losses, tmp_path / "b.yaml", metric=["loss_0", "loss_1"], model="law", max_repeats=4
+    )
+    assert report.predicted == pytest.approx(alone.predicted / 2, abs=1e-3)
+    assert "the losses of loss_1 are the same in all runs, and say nothing of mixtures" in report.notes
+    assert "what is at hand has changed since the swarm was proposed: wiki (4,000 to 6,000 tokens)" in report.notes
 
 
 def test_what_cannot_be_fitted_is_an_error(tmp_path: Path) -> None:

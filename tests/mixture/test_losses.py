@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from feedmill.mixture.losses import read_losses
+from feedmill.mixture.losses import doubts, read_losses
 
 RUNS = [f"run-{number:03}" for number in range(1, 13)]
 
@@ -77,6 +77,30 @@ def test_a_chart_of_wandb(tmp_path: Path) -> None:
     short = [line for line in lines if not (line.startswith('"1000"') and '"8.0"' in line)]  # of run-004
     with pytest.raises(fm.DataError, match=r"ends at step 500 of 1,000 \(run-004\)"):
         read(tmp_path, "\n".join(short))
+
+
+@pytest.mark.parametrize("x", ["Relative Time (Process)", "Wall Time"])
+def test_a_chart_over_time_does_not_say_which_runs_ended(tmp_path: Path, x: str) -> None:
+    text = f'"{x}","run-001 - loss","run-002 - loss"\n"1","3",""\n"2","","3"'
+    with pytest.raises(fm.ConfigError, match="Export the chart over steps"):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("other", ["accuracy", "val/code_acc", "ppl", "tokens", "constant"])
+def test_columns_that_may_be_no_losses_must_be_named(tmp_path: Path, other: str) -> None:
+    text = f"run,loss_tokens,{other}\n"
+    text += "".join(f"{run},{n},{7 if other == 'constant' else n + 1}\n" for n, run in enumerate(RUNS))
+    with pytest.raises(fm.ConfigError, match=f"unclear which columns are losses: loss_tokens, {other} .'{other}'"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, "loss_tokens", other).metrics == ["loss_tokens", other]
+
+
+def test_losses_that_may_be_wrong_are_named(tmp_path: Path) -> None:
+    assert doubts(read(tmp_path, rows({}))) == []
+    (note,) = doubts(read(tmp_path, rows({"run-005": "-9"})))
+    assert "run-005 has a loss far below the others (-9, median 4)" in note and "--exclude run-005" in note
+    (note,) = doubts(read(tmp_path, rows(dict.fromkeys(RUNS[:8], "3.3"))))
+    assert note == "8 of 12 runs have the loss 3.3: is it rounded?"
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,11 @@ def embed(options: Embed, json: bool) -> str | None:
     )
 
 
+def _of_embedder(counts: dict[str, int]) -> str:
+    """Return what a model of texts or images read, as text."""
+    return counted(counts["images"], "image") if "images" in counts else of_model(counts)
+
+
 def _show_vectors(report: EmbedReport) -> None:
     """Print what was done."""
     reused = f" ({report.reused} up to date)" if report.reused else ""
@@ -136,13 +141,14 @@ def _show_vectors(report: EmbedReport) -> None:
         [
             ("files", f"{report.files:,}{reused}"),
             ("vectors", f"{report.rows:,} of {report.dimension:,} numbers"),
-            ("model", of_model(report.model) if report.model else None),
+            ("model", _of_embedder(report.model) if report.model else None),
             ("embeddings", ", ".join(report.outputs)),
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
     for warning in report.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    show_left_out(report.left_out)
 
 
 @command(Forget)

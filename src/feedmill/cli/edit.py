@@ -56,7 +56,9 @@ def _show_added(report: RewriteReport) -> None:
 class DeleteListed(Delete, kw_only=True):
     __doc__ = Delete.__doc__
 
-    keys_from: Annotated[str | None, Opt("FILE", "A file with one key on each line.")] = None
+    keys_from: Annotated[
+        str | None, Opt("FILE", "A file with one key on each line; .jsonl: the keys of a skip list.")
+    ] = None
     yes: Annotated[bool, Flag("Do not ask.", "--yes -y")] = False
 
 
@@ -73,7 +75,9 @@ def delete(options: DeleteListed, json: bool) -> None:
 
 
 def listed(path: str) -> list[str]:
-    """Return the keys in a text file, one on each line. Raises DataError if it is not UTF-8."""
+    """Return the keys in a text file, one on each line, or in a skip list. Raises DataError if it is neither."""
+    import json
+
     from feedmill.errors import DataError
     from feedmill.storage import open_store, split_url
 
@@ -81,7 +85,12 @@ def listed(path: str) -> list[str]:
     store = open_store(folder)
     try:
         lines = store.read(name).decode("utf-8-sig").split("\n")
+        if name.endswith(".jsonl"):
+            return [str(json.loads(line)["key"]) for line in lines if line.strip()]
         return [line.removesuffix("\r") for line in lines if line.strip()]  # a key may contain other white space
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        what = f"this is not a list of objects with a 'key' ({error})"
+        raise DataError(what, file=path, fix="Pass a skip list, or a text file with one key on each line.") from None
     except UnicodeDecodeError as error:
         raise DataError(
             "the list of keys is not UTF-8 text", file=path, offset=error.start, fix="Save it as UTF-8."

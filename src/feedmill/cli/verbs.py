@@ -194,7 +194,7 @@ GROUPS: dict[str, Group] = {
             ),
             **_verb(
                 "embed",
-                "Make a vector of each document with a local model.",
+                "Make a vector of each document or image with a local model.",
                 "documents embed web/documents --model models/minilm",
                 "neardedupe.md",
                 "model name output to overwrite dry-run",

@@ -9,7 +9,7 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
   model, `sentences.py` splits texts; `data/` has word lists. `models/`: any local model.
 - `spans.py`: what a tagger finds. `documents.py`: rows as batches of texts; `blocks.py`: large files in pieces.
 - `dedupe/`: exact duplicates; `near/`: near-duplicates; `decontaminate/`: questions of benchmarks; `mix/`: filter;
-  `extract/`: web archives to documents; `embed.py`: vectors of documents.
+  `extract/`: web archives to documents; `embed.py`: vectors of documents, and of the images of `image_files.py`.
 - `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
   Dolma's summaries.
 - `attribute_set.py` and `records.py`: what a run

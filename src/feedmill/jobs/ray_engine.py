@@ -40,6 +40,7 @@ from feedmill.jobs.processes import Outcome, Sent
 from feedmill.jobs.ray_nodes import (
     NodeCheck,
     Nodes,
+    Place,
     at_work,
     check_of,
     complaint,
@@ -567,7 +568,7 @@ class Tasks:
             chunk = self._open.get(number)
             if chunk is not None and (at := place_of(self._check, f"{number}-{max(chunk.tasks.values(), default=0)}")):
                 self._units.start(number, at.node, at.pid)
-        idle = not self._more and len(self._waiting) - len(self._late) < self._slots
+        idle, places = not self._more and len(self._waiting) - len(self._late) < self._slots, list[Place]()
         for number, age in self._units.late(_IDLE if idle else _AGAIN, _SOON):
             chunk = self._open[number]
             place = place_of(self._check, f"{number}-{max(chunk.tasks.values())}")
@@ -584,7 +585,13 @@ class Tasks:
                 self._late.update(chunk.tasks)
                 self._submit(number, avoid=None if place is None else place.node_id)
                 text += ": it is tried once more, and the first result is taken"
+            if len(self._late) >= self._slots:  # then no core is free for the second attempts
+                attempts = [(self._waiting[task], task) for task in self._late]
+                found = (place_of(self._check, f"{n}-{self._open[n].tasks[task]}") for n, task in attempts)
+                places = [each for each in found if each is not None]
+                text += "; such units hold all cores of the cluster, and of these processes the stopped ones are killed"
             logger.warning("%s", text)
+        self._nodes.kill(dict.fromkeys(places), stopped=True)
 
     def _warn(self, warnings: Sequence[str]) -> None:
         """Log what units logged, each text once: Ray keeps the output of workers on their nodes."""

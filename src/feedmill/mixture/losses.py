@@ -33,8 +33,17 @@ _ABOUT = {
     *("step", "_step", "_runtime", "_timestamp", "epoch"),
 }
 """Columns of W&B and of loggers that say something about the run, and are no losses."""
+_OTHER = {
+    *("acc", "accuracy", "bleu", "em", "f1", "mmlu", "recall", "rouge", "score"),  # higher is better
+    *("perplexity", "ppl", "lr", "rate", "norm", "seed", "flops", "mfu", "params", "parameters", "size", "width"),
+    *("batch", "epochs", "samples", "seconds", "steps", "throughput", "time", "tokens", "iteration", "iterations"),
+}
+_LOSS = {"bpb", "ce", "loss", "losses", "nll"}
+"""Words of names: a column with one of the first and none of the second may be no loss."""
+_STEPS = ("step", "_step", "trainer/global_step")
+_TIMES = ("relative time (process)", "relative time (wall)", "wall time")
 _UNFINISHED = {"crashed", "failed", "killed", "running", "preempted", "preempting", "pending"}
-_FAR = 20.0
+_FAR, _BELOW = 20.0, 5.0
 _SCALE = 1.4826  # times the median absolute deviation is the standard deviation of a normal distribution
 _MOST = 1 << 28
 
@@ -86,7 +95,8 @@ def read_losses(
     Raises:
         DataError: the table is no CSV, or a run cannot be used: its loss is missing, not finite or far above all
             others, it did not finish, it occurs twice, or it is not of this swarm.
-        ConfigError: there is no column of run names, the columns of losses are unclear, or no run has such a name.
+        ConfigError: there is no column of run names, no run has such a name, or it is unclear which columns are losses:
+            by default all, unless some may be settings or scores, or have one value alone.
     """
     where = os.fspath(path)
     head, rows = _read(where)
@@ -97,8 +107,8 @@ def read_losses(
             kind="bad-option",
             fix=suggestion(unknown[0], swarm, f"Its runs are {swarm[0]} to {swarm[-1]}."),
         )
-    table = _chart(head, rows) if _is_chart(head) else _table(head, rows, where)
-    names, weights = _metrics(table.metrics, metrics, head, where)
+    table = _chart(head, rows, where) if _is_chart(head) else _table(head, rows, where)
+    names, weights = _metrics(table, metrics, head, where)
     left_out = LeftOut()
     problems: list[tuple[str, str]] = []
     found: dict[str, tuple[str, list[float]]] = {}
@@ -183,13 +193,18 @@ def _read(where: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _is_chart(head: Sequence[str]) -> bool:
-    return head[0].lower() in ("step", "_step", "trainer/global_step", "relative time (process)", "wall time") and any(
-        " - " in name for name in head[1:]
-    )
+    return head[0].lower() in (*_STEPS, *_TIMES) and any(" - " in name for name in head[1:])
 
 
-def _chart(head: Sequence[str], rows: Sequence[Sequence[str]]) -> _Table:
+def _chart(head: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> _Table:
     """Return the last value of each run and metric of a chart of W&B."""
+    if head[0].lower() in _TIMES:
+        raise ConfigError(
+            f"the chart is over {head[0]!r}, by which runs end at different places: whether all ended is not known",
+            file=where,
+            kind="unsupported",
+            fix="Export the chart over steps, or the table of runs.",
+        )
     runs: dict[str, _Run] = {}
     ends: dict[str, float] = {}
     metrics: dict[str, None] = {}
@@ -259,21 +274,26 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _metrics(there: Sequence[str], asked: Sequence[str], head: Sequence[str], where: str) -> tuple[list[str], Floats]:
+def _metrics(table: _Table, asked: Sequence[str], head: Sequence[str], where: str) -> tuple[list[str], Floats]:
     """Return the columns of losses and their weights."""
+    there = table.metrics
     if not there:
         raise ConfigError(
             f"the table has no column of losses; its columns are {', '.join(head[:12])}", file=where, kind="bad-option"
         )
     if not asked:
         about = sorted({name for name in head if name.lower() in _ABOUT and name.lower() != "step"})
-        if len(there) > 1 and about:
+        strange = [name for name in there if _words(name) & _OTHER and not _words(name) & _LOSS]
+        single = [name for name in there if len({run.values.get(name) for run in table.runs.values()}) == 1]
+        if strange or (len(there) > 1 and about) or len(there) > len(single) > 0:
+            why = [f"{name!r} is the same in every row" for name in single] + [f"{each!r}" for each in strange]
             raise ConfigError(
                 f"it is unclear which columns are losses: {', '.join(there[:12])}"
-                + (f" and {len(there) - 12:,} more" if len(there) > 12 else ""),
+                + (f" and {len(there) - 12:,} more" if len(there) > 12 else "")
+                + (f" ({why[0] if single else why[0] + ' may be none'})" if why else ""),
                 file=where,
                 kind="ambiguous",
-                fix="Name them: --metric COLUMN, or --metric COLUMN=WEIGHT; repeatable.",
+                fix="Name them: --metric COLUMN, or --metric COLUMN=WEIGHT; repeatable. The lowest mean is proposed.",
             )
         return list(there), np.full(len(there), 1 / len(there))
     names, weights = [], []
@@ -312,18 +332,49 @@ def _unusable(values: Sequence[float]) -> str:
     return "" if all(map(math.isfinite, values)) else "a loss that is infinite"
 
 
+def _words(name: str) -> set[str]:
+    return {*re.split(r"[^a-z0-9]+", name.lower())}
+
+
+def _far(losses: Floats) -> Floats:
+    """Return how many standard deviations each loss is above the median, estimated from the median deviation."""
+    apart = losses - np.median(losses)
+    spread = _SCALE * float(np.median(np.abs(apart)))
+    found: Floats = apart / spread if spread else np.zeros(len(losses))
+    return found
+
+
 def _diverged(found: Mapping[str, tuple[str, list[float]]], weights: Floats) -> dict[str, str]:
-    """Return the runs whose loss is 20 standard deviations above the median, estimated from the median deviation."""
+    """Return the runs whose loss is 20 standard deviations above the median."""
     if len(found) < 5:
         return {}
     losses = np.array([values for _, values in found.values()]) @ weights
-    middle = float(np.median(losses))
-    spread = _SCALE * float(np.median(np.abs(losses - middle)))
     return {
-        run: f"a loss far above the others, such as {loss:.4g} (median {middle:.4g})"
-        for run, loss in zip(found, losses.tolist(), strict=True)
-        if spread and loss > middle + _FAR * spread
+        run: f"a loss far above the others, such as {loss:.4g} (median {np.median(losses):.4g})"
+        for run, loss, far in zip(found, losses.tolist(), _far(losses).tolist(), strict=True)
+        if far > _FAR
     }
+
+
+def doubts(losses: Losses) -> list[str]:
+    """Return notes on losses that are used, and may be wrong: those far below the others, and columns of one value."""
+    mean = losses.mean
+    notes = [
+        f"{run} has a loss far below the others ({loss:.4g}, median {np.median(mean):.4g}), which leads the fit:"
+        f" check it, or pass --exclude {run}"
+        for run, loss, far in zip(losses.runs, mean.tolist(), _far(mean).tolist(), strict=True)
+        if far < -_BELOW
+    ]
+    values, counts = np.unique(mean, return_counts=True)
+    if 2 * counts.max() > len(mean):
+        notes.append(
+            f"{counts.max():,} of {len(mean):,} runs have the loss {values[counts.argmax()]:g}: is it rounded?"
+        )
+    return notes + [
+        f"the losses of {name} are the same in all runs, and say nothing of mixtures"
+        for name, column in zip(losses.metrics, losses.values.T, strict=True)
+        if len(losses.metrics) > 1 and not np.ptp(column)
+    ]
 
 
 def _refusal(problems: Sequence[tuple[str, str]], where: str) -> DataError:

@@ -111,8 +111,7 @@ class Tokens:
             raise bad_model(f"this is not a tokenizer ({error})", model.tokenizer) from None
         self.padding: Any = self.tokenizer.padding
         self.truncation: Any = self.tokenizer.truncation
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
+        whole_texts(self.tokenizer)
         self.special, self.all = special, settings.long == "windows"
         self.limit = limit
         around = self.tokenizer.encode("", add_special_tokens=True).ids if special else []
@@ -156,6 +155,15 @@ class Tokens:
             out[ranges(ends - wide + len(self.head), sizes)] = ids
             ids, sizes = out, wide
         return Windows(ids, sizes, text)
+
+
+def whole_texts(tokenizer: Any) -> None:
+    """Undo what training left in the file of a tokenizer: it would cut texts, fill them up, or make ids random."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    for setting in ("dropout", "alpha", "nbest_size"):
+        if getattr(tokenizer.model, setting, None) is not None:
+            setattr(tokenizer.model, setting, None)
 
 
 class Words:

@@ -15,7 +15,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.policy import on_error_policy, skips
 from feedmill.mixture.base import BaseRecipe, Floats
 from feedmill.mixture.limits import Limits
-from feedmill.mixture.losses import Losses, read_losses
+from feedmill.mixture.losses import Losses, doubts, read_losses
 from feedmill.mixture.options import Fit
 from feedmill.mixture.swarm import Swarm, read_swarm
 from feedmill.planning.recipes.writing import text_of
@@ -44,7 +44,7 @@ class FitReport(JobReport):
             correlation (Spearman), part of the variance explained; ``left_out``: why a model was not fitted.
         chosen: the model that proposes.
         predicted, interval: loss of the proposed mixture, and the interval in which that of a run with it lies in 95 of
-            100 cases, if the form of the model is right.
+            100 cases; of the law, if its form is right.
         natural: predicted loss of the shares of what is at hand, if they keep the limits.
         best_run: name and loss of the best run.
         proposal: weights by stage and source.
@@ -267,7 +267,7 @@ def _fitted(
     if untried:
         listed = f"{', '.join(untried[:5])}{', ...' if len(untried) > 5 else ''}"
         report.notes.append(f"no run had a share of these that says anything, so no larger one is proposed: {listed}")
-    report.notes += _notes(report, found.explained, skipped)
+    report.notes += doubts(losses) + _changed(base, swarm) + _notes(report, found.explained, skipped)
     report.notes += [] if options.beyond_tried else _at_an_end(report, asked)
     return report, proposal.tolist()
 
@@ -337,6 +337,17 @@ def _sources(base: BaseRecipe, limits: Limits, proposal: Floats, mixtures: Float
     ]
 
 
+def _changed(base: BaseRecipe, swarm: Swarm) -> list[str]:
+    """Return a note on sources that have other documents than when the swarm was proposed: its runs saw those."""
+    moved = [
+        f"{name} ({one['at_hand']:,.0f} to {now:,.0f} {base.unit})"
+        for name, one, now in zip(base.names, swarm.facts["sources"], base.at_hand.tolist(), strict=True)
+        if abs(one["at_hand"] - now) > 1e-9 * now
+    ]
+    listed = f"{', '.join(moved[:5])}{', ...' if len(moved) > 5 else ''}"
+    return [f"what is at hand has changed since the swarm was proposed: {listed}"] if moved else []
+
+
 def _coefficients(law: Any, losses: Losses, shape: tuple[int, ...], names: list[str]) -> dict[str, Any]:
     if law is None:
         return {}
@@ -365,7 +376,8 @@ def _notes(report: FitReport, explained: float, skipped: dict[str, str]) -> list
         notes.append(f"the proposal goes beyond what the swarm tried: {', '.join(outside[:5])}")
     if report.chosen == "trees":
         notes.append(
-            "trees predict nothing better than what was tried: the loss of the proposal may be below their interval"
+            "trees predict nothing better than what was tried, and their interval is as wide as errors of held-out"
+            " runs: more runs make it narrower"
         )
     if report.target is None:
         first = min(report.sources, key=lambda one: one["at_hand"] / one["share"] if one["share"] else np.inf)

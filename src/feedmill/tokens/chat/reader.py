@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ class ChatSpec:
             raise ConfigError(f"unknown form of conversations {form!r}", fix=f"Use auto or one of {', '.join(FORMS)}.")
         folder = tokenizer.path.parent
         chosen = find_template(folder, template)
-        compiled = _examined([text for text in (chosen.text, chosen.with_tools) if text])
+        compiled = _examined(tuple(text for text in (chosen.text, chosen.with_tools) if text))
         rule = rule_for(rule, all(template.has_generation for template in compiled))
         dated = any("strftime_now" in text for text in (chosen.text, chosen.with_tools or ""))
         tokens = special_tokens(folder)
@@ -128,7 +128,8 @@ class _Examined(NamedTuple):
     variables: frozenset[str]
 
 
-def _examined(texts: Sequence[str]) -> list[_Examined]:
+@lru_cache(maxsize=16)
+def _examined(texts: tuple[str, ...]) -> list[_Examined]:
     """Return the facts about templates. Raises ConfigError for an invalid one."""
     prepare_children()
     out = []
