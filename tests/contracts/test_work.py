@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
-from feedmill.jobs.journal import FOLDER, JOB, LOCK, UNITS, Journal, place_of, scratch_of
+from feedmill.jobs.journal import LOCK, UNITS, Journal, place_of, scratch_of
 from feedmill.jobs.parts import PartEngine
+from feedmill.jobs.unit_files import FOLDER, JOB
 from feedmill.jobs.work import Work, alone, settle, tidy
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock

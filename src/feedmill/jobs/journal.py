@@ -10,9 +10,6 @@ both on a local disk and in an object store:
     lock       see `feedmill.jobs.work`
 
 A process without the lock may read it, to see what a killed job left. `feedmill.jobs.work` writes it.
-
-Files of units of work lie in `Work.scratch`: on a disk, or in the object store that an engine shares. One is published
-when it is complete, so a killed run finds its finished work again.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache, partial
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, BinaryIO
 
 import orjson
@@ -33,64 +30,11 @@ from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name, shared_work
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.jobs.unit_files import FOLDER, JOB
+from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.base import storage_error
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.staging import make_folder, staged, sync
-
-FOLDER = ".feedmill-work"
-"""Folder of the job on an output, in the output or beside it."""
-JOB = "job.json"
-
-
-def has_journal(target: Store, name: str = "") -> bool:
-    """Return whether there may be an unfinished job on an output: less work than a `Journal` where there is none."""
-    return target.exists(f".{name}{FOLDER}/{JOB}" if name else f"{FOLDER}/{JOB}")
-
-
-@lru_cache(maxsize=8)
-def _store(url: str) -> Store:
-    return open_store(url)
-
-
-def stored(path: str) -> tuple[Store, str] | None:
-    """Return the store and the name of a file in an object store; None for a file on a disk."""
-    if "://" not in path:
-        return None
-    folder, name = split_url(path)
-    return _store(folder), name
-
-
-@contextlib.contextmanager
-def write_unit(path: str, synced: bool) -> Iterator[BinaryIO]:
-    """Open a file that is published as `path` when the block ends without an error.
-
-    Args:
-        synced: sync a file on a disk before it gets its name, so that it is whole after a failure of the machine, too.
-
-    Raises:
-        StorageError: it cannot be written. Errors of other files that the block has open are raised as they are.
-    """
-    remote = stored(path)
-    if remote is not None:
-        with remote[0].write(remote[1]) as out:
-            yield out
-        return
-    temporary = None
-    try:
-        make_folder(os.path.dirname(path))
-        with staged(path) as temporary:
-            with open(temporary, "wb") as out:
-                yield out
-                if synced:
-                    out.flush()
-                    os.fsync(out.fileno())
-            os.replace(temporary, path)
-    except OSError as error:
-        if temporary is None or error.filename in (None, temporary):
-            raise storage_error(error, path) from None
-        raise
-
+from feedmill.storage.staging import sync
 
 UNITS, LOCK = "units", "lock"
 VERSION = 1
@@ -189,11 +133,11 @@ class Journal:
             raise self.damaged(str(error)) from None
         for path in deletes:
             target.delete(path)
-        for whole, path in moves:
-            if place.exists(whole):  # otherwise it is already published
-                target.rename(place, whole, path)
+        for staged, path in moves:
+            if place.exists(staged):  # otherwise it is already published
+                target.rename(place, staged, path)
         folders = {os.path.dirname(target.locate(path)) for path in deletes}
-        folders |= {os.path.dirname(place.locate(whole)) for whole, _ in moves}
+        folders |= {os.path.dirname(place.locate(staged)) for staged, _ in moves}
         for folder in folders:  # the renames must be durable before the journal entry is removed
             with contextlib.suppress(OSError):
                 sync(folder)

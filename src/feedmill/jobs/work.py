@@ -32,7 +32,6 @@ from feedmill.errors import FeedmillError, StorageError
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import PARTS, UnitsFailed, current, is_alone, is_shared, part_name
 from feedmill.jobs.journal import (
-    JOB,
     LOCK,
     SCANNED,
     UNITS,
@@ -45,6 +44,7 @@ from feedmill.jobs.journal import (
     remove_all,
     scratch_of,
 )
+from feedmill.jobs.unit_files import JOB
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.locks import FileLock, boot_id

@@ -23,9 +23,10 @@ from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Policy, Where, is_alone
-from feedmill.jobs.journal import FOLDER, Journal
+from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.jobs.unit_files import FOLDER
 from feedmill.jobs.work import Work
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
