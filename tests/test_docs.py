@@ -57,6 +57,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / f"{name}.jsonl").write_bytes(questions(count))
     shutil.copytree(ROOT / "tests" / "golden" / "nanosets" / "tok1k", root / "tokenizer")
     shutil.copytree(GOLDEN / "models/static", root / "models/topics")
+    shutil.copytree(GOLDEN / "models/vision", root / "models/clip")
     texts = [json.dumps({"text": f"Document {i}. " + "It has a few words more. " * (i % 9)}) for i in range(300)]
     (root / "docs_text.jsonl").write_text("\n".join(texts))
     (root / "mixed.jsonl").write_text('{"text": "good"}\n{"text": null}\n{"text": "cut\n{"text": "good"}\n')

@@ -15,7 +15,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import Hinted
-from feedmill.formats import habits
+from feedmill.formats import base
 from feedmill.loading import checks
 from feedmill.samples.types import brief
 from helpers.torch_workers import raises
@@ -62,14 +62,14 @@ def test_a_loader_has_rank_and_world_size_and_no_set_epoch(lines: Path) -> None:
 
 def test_a_hint_names_only_what_exists(lines: Path) -> None:
     dataset = fm.open(lines)
-    for hint in [*fm._HINTS.values(), *habits.HINTS.values(), *checks.HINTS.values()]:
+    for hint in [*fm._HINTS.values(), *base.HINTS.values(), *checks.HINTS.values()]:
         for name in re.findall(r"fm\.(\w+(?:\.\w+)*)", hint):
             assert resolve_name(f"feedmill:{name}"), hint
         for name in re.findall(r"dataset\.(\w+)", hint):
             assert hasattr(dataset, name), hint
         for name in re.findall(r"loader\.(\w+)", hint):
             assert hasattr(fm.Loader, name) or name in ("plan", "layout", "workers"), hint
-    assert not [name for name in habits.HINTS if hasattr(dataset, name)]
+    assert not [name for name in base.HINTS if hasattr(dataset, name)]
     assert not [name for name in checks.HINTS if hasattr(fm.Loader(lines, 4), name)]
     assert not set(fm._HINTS) & set(fm.__all__)
 

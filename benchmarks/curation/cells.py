@@ -12,8 +12,7 @@ import numpy as np
 
 from benchmarks.lib import corpus
 from benchmarks.lib.measure import Row, alternate, child
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, lineage_path
+from feedmill.documents.lineage.sidecar import Origins, Runs, lineage_path
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import open_store
 

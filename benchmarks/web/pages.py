@@ -28,7 +28,7 @@ import numpy as np
 
 import feedmill as fm
 from benchmarks.lib import corpus
-from feedmill.demo.vocabulary import train_tokenizer
+from feedmill.demo.corpus import train_tokenizer
 from feedmill.storage import open_store
 
 SAMPLES, SOURCES, DOCUMENTS, CLIENTS = 1_000_000, 1000, 20_000, 10

@@ -285,7 +285,7 @@ def test_a_process_that_may_open_few_files_works_or_says_so(works: bool, tmp_pat
     words = ["edit", "reshard", str(tmp_path / "d"), str(tmp_path / "e"), "--max-shard-samples", "1", "--workers", "1"]
     code = (
         "import os, resource, sys\n"
-        "import feedmill.cli.reshard, feedmill.writing.reshard\n"
+        "import feedmill.cli.edit, feedmill.writing.reshard\n"
         "free = os.dup(0)\n"
         "os.close(free)\n"
         f"files = {64 if works else 'free + 3'}\n"

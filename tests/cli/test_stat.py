@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
-from feedmill.cli.stat import number
+from feedmill.cli.documents import number
 from helpers.dolma_golden import DOLMA
 
 DOCUMENTS, ATTRIBUTES = DOLMA / "data/documents", DOLMA / "data/attributes/exp-1"

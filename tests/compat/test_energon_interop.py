@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 import feedmill
 from feedmill.cli.app import app
 from feedmill.formats.energon.prepared import read_info
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.samples.media import MediaFilter, probe
 from helpers.digests import GOLDEN, digest
 from helpers.tars import write_tar

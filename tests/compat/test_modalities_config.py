@@ -9,7 +9,7 @@ import pytest
 
 from feedmill.compat.modalities.config import load_config
 from feedmill.errors import ConfigError
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 
 
 def load(text: str, tmp_path: Path) -> dict[str, Any]:

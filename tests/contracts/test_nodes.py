@@ -40,6 +40,7 @@ from feedmill.planning.nodes import (
     Subsample,
     Subset,
 )
+from feedmill.planning.nodes.base import leaves_of
 from feedmill.planning.nodes.ranking import ranking_of
 from feedmill.planning.nodes.shuffle import shard_sizes
 from feedmill.planning.orders import (
@@ -54,7 +55,6 @@ from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.resuming import proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
-from feedmill.planning.tree import leaves_of
 from helpers.durations import examples
 from helpers.number_dataset import Growing
 

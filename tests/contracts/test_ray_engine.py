@@ -26,7 +26,7 @@ import pytest
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError, FeedmillError, StorageError
-from feedmill.jobs import ray_engine, ray_tasks
+from feedmill.jobs import ray_engine
 from feedmill.jobs.engine import StageUnfinished, Where, without_engine
 from feedmill.jobs.events import units_of
 from feedmill.jobs.parts import PartEngine
@@ -190,7 +190,7 @@ def test_warnings_of_units_are_shown_once(engine: Any, tmp_path: Path, caplog: p
 def test_a_unit_that_always_ends_its_worker_is_named(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("feedmill.jobs.ray_tasks._TRIES", 2)
+    monkeypatch.setattr("feedmill.jobs.ray_engine._TRIES", 2)
     where = Where("trying", "key", LocalStore(tmp_path))
     with pytest.raises(FeedmillError, match=r"ended its worker 2 times .*: shard-7") as caught:
         list(run(working.exit_on_seven, [f"shard-{i}" for i in range(9)], where=where))
@@ -203,7 +203,7 @@ def test_a_stopped_worker_is_no_barrier(
 ) -> None:
     """Its unit is named with its node, and runs elsewhere. Its process is ended, although it is stopped."""
     looks = itertools.count()  # a look takes a second of the clock by which units are late
-    monkeypatch.setattr(ray_tasks, "units_of", partial(units_of, clock=lambda: float(next(looks))))
+    monkeypatch.setattr(ray_engine, "units_of", partial(units_of, clock=lambda: float(next(looks))))
     mark, count = tmp_path / "stopped", 400
     bar, ended, notes = Progress("trying", count, "units", enabled=False), [], []
     monkeypatch.setattr(bar, "note", notes.append)
@@ -438,7 +438,7 @@ def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeyp
     for folder in folders:
         write_documents(folder, *(chain[n::4] for n in range(4)))
     finish(VERBS["neardedupe"], folders[0])
-    monkeypatch.setattr("feedmill.curation.near.cluster.NODES", 250)
+    monkeypatch.setattr("feedmill.curation.near.adding.NODES", 250)
     monkeypatch.setattr("feedmill.curation.near.stars.EDGES", 100)
     stages, original = list[str](), engine.run
     monkeypatch.setattr(engine, "run", lambda stage: stages.append(stage.name) or original(stage))

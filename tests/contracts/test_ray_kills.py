@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -12,13 +14,16 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.jobs import ray_engine
 from feedmill.jobs.engine import Where
+from feedmill.jobs.events import units_of
 from feedmill.jobs.ray_engine import RayEngine
 from feedmill.jobs.run import run
 from feedmill.storage import LocalStore
@@ -172,8 +177,8 @@ def test_a_node_that_joins_during_a_stage_is_used(cluster: Any, engine: Any, tmp
 
 
 def test_a_disturbed_job_says_what_failed_and_its_bytes_are_equal(tmp_path: Path) -> None:
-    """Of its nodes one has a tenth of the speed, one joins and one leaves, while a worker is stopped; a unit always
-    fails. The others are finished, and only this one runs again.
+    """Of its nodes one has a tenth of the speed, one joins and one leaves, while a worker is stopped for good; a unit
+    always fails. The others are finished, that of the stopped worker by a second attempt, and only the one runs again.
     """
     folders = [tmp_path / "calm", tmp_path / "disturbed"]
     for folder in folders:
@@ -185,29 +190,46 @@ def test_a_disturbed_job_says_what_failed_and_its_bytes_are_equal(tmp_path: Path
         return {**NODE, "env_vars": {"NAME_OF_NODE": name, "SECONDS_OF_NODE": str(seconds)}}
 
     with two_nodes({"SECONDS_OF_NODE": "0.4"}) as own:
-        first = next(iter(own.worker_nodes))
+        both, stopped = list(own.worker_nodes), list[int]()
         own.add_node(**node("slow", 4))
         words = [*FAILING, "--max-failed-units", "2", "--attempts", "2", "--engine", "ray", "--address", own.address]
 
         def disturb() -> None:
             wait_for(lambda: notes(folder) > 8)
             lines = map(str.split, (folder / "tagged").read_text().splitlines())
-            os.kill([int(process) for _, name, process in lines if name != "slow"][-1], signal.SIGSTOP)
+            stopped.append([int(process) for _, name, process in lines if name != "slow"][-1])
+            os.kill(stopped[0], signal.SIGSTOP)
+            parent = int(Path(f"/proc/{stopped[0]}/stat").read_text().rpartition(")")[2].split()[1])
             own.add_node(**node("joined", 0.4))
             wait_for(lambda: "joined" in (folder / "tagged").read_text())
-            own.remove_node(first, allow_graceful=False)
+            other = next(one for one in both if one.all_processes["raylet"][0].process.pid != parent)
+            own.remove_node(other, allow_graceful=False)
 
-        with ThreadPoolExecutor(1) as other:
-            ended = other.submit(run_with_failing, {3: "kill"}, words, folder)
+        with ThreadPoolExecutor(1) as thread:
+            ended = thread.submit(run_with_failing, {3: "kill"}, words, folder)
             disturb()  # here, as Ray's nodes are started in the main thread
             printed = ended.result()
         assert "1 of 60 units have failed (59 units finished)" in printed and "ended its worker 2 times" in printed
+        assert re.search(rf"process {stopped[0]} .*: it is tried once more", printed)
         assert {"slow", "joined"} <= set((folder / "tagged").read_text().split())
         assert tagged(folder) == {str(n) for n in range(60) if n != 3}
         finish(words, folder)
         assert tagged(folder) == {"3"}
     assert outputs(folder) == {name: data for name, data in outputs(calm).items() if name != "tagged"}
     assert not unfinished_work(folder)
+
+
+def test_a_stopped_worker_of_a_single_core_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its unit, and all others, wait for its core."""
+    looks = itertools.count()  # a look takes a second of the clock by which units are late
+    monkeypatch.setattr(ray_engine, "units_of", partial(units_of, clock=lambda: float(next(looks))))
+    jobs = [(str(tmp_path / "stopped"), number) for number in range(40)]
+    with two_nodes() as own:
+        own.remove_node(next(iter(own.worker_nodes)))
+        with RayEngine(own.address):
+            assert list(run(working.stop_once, jobs, where=Where("trying", "key", LocalStore(tmp_path)))) == [
+                *range(40)
+            ]
 
 
 def notes(folder: Path) -> int:

@@ -350,7 +350,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(tmp_path: Path, to: str, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="the disk is full"):
-        patch.setattr("feedmill.storage.writeback.WriteBehind.write", full)
+        patch.setattr("feedmill.storage.staging.WriteBehind.write", full)
         patch.setattr("feedmill.converting.targets.parquet._GROUP_BYTES", 100)
         convert(source, place(tmp_path, to), to)
     left = {path.name for path in set(tmp_path.rglob("*")) - before if path.is_file()}

@@ -55,6 +55,20 @@ def test_tokens_are_counted(tmp_path: Path) -> None:
     assert [row["dolma_v2_tokenizer__length"][0][2] for row in found] == [3, 0, 0]
 
 
+def test_what_training_left_in_a_tokenizer_has_no_effect(tmp_path: Path) -> None:
+    """Truncation would cut the count, padding fill it up, and dropout make it random."""
+    from tokenizers import Tokenizer, models
+
+    path = tmp_path / "bpe.json"
+    made = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "abab": 3}, [("a", "b"), ("ab", "ab")], dropout=0.5))
+    made.enable_truncation(2)
+    made.enable_padding(length=50)
+    made.save(str(path))
+    found = attributes(["abab" * 7] * 20, f"tokens={path}", f"dolma_v2_tokenizer={path}")
+    assert [row["tokens__tokens"][0][2] for row in found] == [7] * 20
+    assert [row["dolma_v2_tokenizer__length"][0][2] for row in found] == [7] * 20
+
+
 def test_a_folder_of_models_serves_names_as_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(NotFound, match=r"lid\.176\.bin"):

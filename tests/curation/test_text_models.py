@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from feedmill.cli.tag import of_model
 from feedmill.curation.models import texts as of_texts
 from feedmill.curation.models.files import Settings, find_model, parse
 from feedmill.curation.models.networks import CPU_TOKENS, Network, batches
@@ -74,11 +76,24 @@ def test_onnx_scores_and_vectors_equal_those_of_onnxruntime() -> None:
     model = opened(f"model:{GOLDEN}/onnx")
     assert model.labels == ("low", "middle", "high")
     assert np.abs(model.scores(TEXTS) - np.array(EXPECTED["onnx"]["scores"])).max() < TOLERANCE
-    assert (model.counts.cut, model.counts.empty) == (1, 0) and model.counts.padding > 0
+    assert (model.counts.cut, model.counts.empty, model.counts.alone) == (1, 0, 0) and model.counts.padding > 0
     alone = np.concatenate([model.scores([text]) for text in TEXTS])
     assert np.array_equal(alone, model.scores(TEXTS)), "bit-equal in any batch"
     vectors = opened(f"model:{GOLDEN}/onnx/model.onnx", vectors=True).vectors(TEXTS)
     assert np.abs(vectors - np.array(EXPECTED["onnx"]["vectors"])).max() < TOLERANCE
+
+
+def test_a_network_whose_results_depend_on_the_batch_reads_one_text_at_a_time() -> None:
+    """Dynamically quantized products have one scale for a batch: a score would depend on the texts beside it."""
+    pytest.importorskip("onnxruntime")
+    model = opened(f"model:{GOLDEN}/quantized")
+    assert np.abs(model.scores(TEXTS) - np.array(EXPECTED["quantized"]["scores"])).max() < TOLERANCE
+    assert (model.counts.alone, model.counts.padding) == (len(TEXTS), 0)
+    vectors = opened(f"model:{GOLDEN}/quantized", vectors=True).vectors(TEXTS)
+    assert np.abs(vectors - np.array(EXPECTED["quantized"]["vectors"])).max() < TOLERANCE
+    model.alone, model.cap = False, CPU_TOKENS
+    assert np.abs(model.scores(TEXTS) - np.array(EXPECTED["quantized"]["scores"])).max() > 100 * TOLERANCE
+    assert "one document at a time" in of_model(asdict(opened(f"model:{GOLDEN}/quantized").counts) | {"alone": 1})
 
 
 def test_without_onnxruntime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

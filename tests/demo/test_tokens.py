@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import feedmill
-from feedmill.demo.rows import load_rows
-from feedmill.demo.vocabulary import EOS, train_tokenizer
+from feedmill.demo.corpus import EOS, train_tokenizer
+from feedmill.demo.runs import load_rows
 from feedmill.storage import LocalStore
 from feedmill.tokens.tokenizer import load_tokenizer
 from feedmill.tokens.verbs.tokenize import tokenize

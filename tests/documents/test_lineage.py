@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.documents.lineage.runs import Runs, decode, decode_runs, encode, encode_runs, joined
-from feedmill.documents.lineage.sidecar import Origins, decoded, lineage_path, read_lineage, sequences_of
+from feedmill.documents.lineage.sidecar import (
+    Origins,
+    Runs,
+    decode,
+    decode_runs,
+    decoded,
+    encode,
+    encode_runs,
+    joined,
+    lineage_path,
+    read_lineage,
+    sequences_of,
+)
 from feedmill.errors import DataError, NotFound
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), max_size=60)

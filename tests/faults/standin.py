@@ -76,7 +76,7 @@ def _shown(path: Any) -> list[Any]:
 def install(folder: str, note: str, fault: str | None, at: int) -> None:
     """In the process of a verb: count its calls below a folder into the file `note`, and strike at one of them."""
     striking = _Striking(folder, note, fault, at)
-    from feedmill.storage.writeback import WriteBehind
+    from feedmill.storage.staging import WriteBehind
 
     plain_write = WriteBehind.write
 

@@ -16,8 +16,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, FeedmillError, NotFound
-from feedmill.formats.columns import ArrowFile
-from feedmill.formats.tables.arrow_metadata import field
+from feedmill.formats.columns import ArrowFile, field
 from feedmill.storage import LocalStore
 
 KIND = pa.dictionary(pa.int32(), pa.string())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError
-from feedmill.formats.braces import collapse, expand
+from feedmill.formats.tar.names import collapse, expand
 
 EXPANSIONS = [
     ("a.tar", ["a.tar"]),

@@ -11,7 +11,7 @@ import pytest
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats import yamls
 from feedmill.formats.energon.join import JoinSide, compute
-from feedmill.formats.energon.splits import _as_written
+from feedmill.formats.energon.sidecar import _as_written
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.helpers.range_server import range_server
 
 from feedmill.errors import DataError
-from feedmill.formats import ranges
-from feedmill.formats.ranges import read_rows
+from feedmill.formats import offsets
+from feedmill.formats.offsets import read_rows
 from feedmill.kernels.files.ranges import copy_rows
 from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
 from feedmill.storage.remote.object_store import RemoteStore
@@ -62,7 +62,7 @@ def test_rows_are_the_numbers_of_their_ranges(server, ahead, data):
 
 
 def test_what_was_read_ahead_is_widened_where_it_is(server, monkeypatch):
-    monkeypatch.setattr("feedmill.formats.ranges.read_remote", None)
+    monkeypatch.setattr("feedmill.formats.offsets.read_remote", None)
     store, files, offsets = RemoteStore("s3://bkt", **server.options), np.zeros(3, np.int64), np.array([1, 7, 300])
     reader = _ahead(store, files, offsets, 10)
     out = np.zeros((3, 5), np.int64)
@@ -109,9 +109,9 @@ def test_spans_of_records_are_two_neighbors_in_the_offsets_of_their_file(files):
     numbers = np.asarray([number for _, wanted in files for number in wanted], np.int64)
     if any(not 0 <= number < records for records, wanted in files for number in wanted):
         with pytest.raises(IndexError):
-            ranges.gather_spans(tables, counts, numbers)
+            offsets.gather_spans(tables, counts, numbers)
         return
-    begins, ends = ranges.gather_spans(tables, counts, numbers)
+    begins, ends = offsets.gather_spans(tables, counts, numbers)
     pairs = zip(tables, files, strict=True)
     expected = [(table[number], table[number + 1]) for table, (_, wanted) in pairs for number in wanted]
     assert list(zip(begins.tolist(), ends.tolist(), strict=True)) == expected

@@ -12,7 +12,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError, NotFound
-from feedmill.formats.tar.guard import _Seen
+from feedmill.formats.energon.prepared import _Seen
 from feedmill.storage import open_store
 from helpers.range_server import RangeServer, range_server
 

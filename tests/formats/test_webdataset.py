@@ -115,7 +115,7 @@ def test_samples_by_key_go_through_the_view(folder: Path) -> None:
 
 def test_a_shard_replaced_in_mid_run_is_noticed(folder: Path) -> None:
     """Same size, same time of change, and the descriptor gone from the cache: only the header tells."""
-    from feedmill.storage import descriptors
+    from feedmill.storage import local
 
     dataset = opened(folder)
     assert dataset.get("a.txt") == b"one"
@@ -125,8 +125,8 @@ def test_a_shard_replaced_in_mid_run_is_noticed(folder: Path) -> None:
     write_tar(path, swapped)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert path.stat().st_size == status.st_size
-    descriptors._kept.clear()
-    descriptors._current.clear()
+    local._kept.clear()
+    local._current.clear()
     with pytest.raises(DataError):
         dataset.get("a.txt")
 

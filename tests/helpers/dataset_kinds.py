@@ -15,9 +15,9 @@ import pytest
 from feedmill.formats.base import Dataset
 from feedmill.formats.tar import index as shardindex
 from feedmill.formats.tar.wids import write_wids
-from feedmill.formats.tokens.bounds import BoundsHeader, bounds_path, file_digest, table_hash
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
+from feedmill.formats.tokens.manifest import BoundsHeader, bounds_path, file_digest, table_hash
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.indexing.manifests import write_manifest

@@ -69,6 +69,7 @@ GOOD: dict[str, list[str]] = {
     "embed": [
         "documents embed web/documents --model static",
         "documents embed web/documents --model static --to parquet",
+        *("documents embed coco --model vision", "documents embed coco --model vision --to parquet"),
     ],
     "dedupe": [
         *("dedupe --near web/documents", "dedupe --near web/documents --signatures signs"),
@@ -179,6 +180,8 @@ BAD: dict[str, list[str]] = {
     "embed": [
         "documents embed nowhere --model static",
         "documents embed web/documents --model texts",
+        "documents embed web/documents --model vision",
+        *("documents embed coco --model vision --image gif", "documents embed photos --model vision"),
         "documents embed noid/documents --model static",
         "documents embed none/documents --model static",
     ],
@@ -316,7 +319,8 @@ def data(root: Path) -> None:
         shutil.copyfile(GOLDEN / f"modalities/{source}.pbin", root / f"{name}.pbin")
     (root / "flat.bin").write_bytes(np.asarray([5, 6, 0, 7, 0], "<u2").tobytes())
     shutil.copytree(GOLDEN / "nanosets/tok1k", root / "tokenizer")
-    shutil.copytree(GOLDEN / "models/static", root / "static")
+    for model in ("static", "vision"):
+        shutil.copytree(GOLDEN / "models" / model, root / model)
     archive(root / "crawl/a.warc.gz", pages(3))
     propose(root / "blend.yaml", root / "runs", count=9)
 

@@ -158,7 +158,7 @@ def run_with_failing(failing: dict[int, str], words: list[str], folder: Path) ->
     assert sorted(int(file) for file, _ in listed) == sorted(failing), done.stdout
     assert done.stdout.rstrip().endswith(f"To run only these again:\n  {shlex.join(['feedmill', *words])}")
     (folder / "failing").unlink()
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def make(root: Path, scale: int = 1) -> None:

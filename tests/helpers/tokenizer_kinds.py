@@ -19,8 +19,7 @@ from typing import Any
 
 import xxhash
 
-from feedmill.tokens.kinds.patterns import CL100K, O200K
-from feedmill.tokens.kinds.ranks import spelling
+from feedmill.tokens.kinds.ranks import CL100K, O200K, spelling
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KINDS = GOLDEN / "tokenizers"

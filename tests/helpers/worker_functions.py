@@ -123,7 +123,7 @@ def refuse_seven(number: int) -> int:
 
 
 def fill_the_disk(_: int) -> None:
-    from feedmill.storage.os_errors import storage_error  # imports numpy, whose threads keep workers from being forked
+    from feedmill.storage.base import storage_error  # imports numpy, whose threads keep workers from being forked
 
     try:
         with open("/dev/full", "wb", buffering=0) as f:

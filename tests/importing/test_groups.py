@@ -16,7 +16,7 @@ from feedmill.importing import scanning
 from feedmill.importing.documents import Unit, _encode_texts
 from feedmill.importing.layouts import Group, Part, Planned, groups_of
 from feedmill.importing.scanning import File, scan
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.writing.shard import cut
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import DataError
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.media import MediaFilter

@@ -18,7 +18,7 @@ from tests.helpers.range_server import range_server
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.formats.energon.prepared import read_info, sidecar
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.indexing import scanning
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare

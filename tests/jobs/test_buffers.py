@@ -17,6 +17,13 @@ from feedmill.jobs import buffers
 from feedmill.loading.collate import collate
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage() -> None:
+    """What other tests have left is not searched again before each of these."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_waits() -> None:
     gc.collect()

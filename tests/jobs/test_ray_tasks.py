@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import socket
+import subprocess
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
@@ -18,12 +20,12 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.jobs import ray_nodes, ray_tasks
+from feedmill.jobs import ray_engine, ray_nodes
 from feedmill.jobs.engine import Failed, Limits, Stage, Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.ray_engine import Tasks
 from feedmill.jobs.ray_nodes import Nodes, Place, check_of, complaint, passed_variables
-from feedmill.jobs.ray_tasks import Tasks
 from feedmill.jobs.resources import Resources
 from feedmill.storage import LocalStore, open_store
 from helpers import worker_functions as working
@@ -106,9 +108,9 @@ class Reference(list[Any]):
 def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Units run in this process, which is no worker."""
     monkeypatch.setattr("feedmill.jobs.engine.enter_unit", lambda: None)
-    monkeypatch.setattr(ray_tasks, "share", lambda: None)
+    monkeypatch.setattr(ray_engine, "share", lambda: None)
     monkeypatch.setattr(Nodes, "another", lambda *_: None)
-    monkeypatch.setattr(ray_tasks.random, "uniform", lambda *_: 0.0)  # no time between tries
+    monkeypatch.setattr(ray_engine.random, "uniform", lambda *_: 0.0)  # no time between tries
     yield
 
 
@@ -152,15 +154,15 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 1
         return now[0]
 
-    monkeypatch.setattr(ray_tasks, "units_of", partial(units_of, clock=clock))
-    monkeypatch.setattr(ray_tasks, "_LOOK", 0.0)
+    monkeypatch.setattr(ray_engine, "units_of", partial(units_of, clock=clock))
+    monkeypatch.setattr(ray_engine, "_LOOK", 0.0)
     return now
 
 
 def test_a_hung_unit_is_named_and_tried_again_and_others_do_not_wait(
     seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
     finished, ray = [], FakeRay(4, hung=[7])
     bar = Progress("trying", 5000, "units", enabled=False)
     run = tasks(ray, 5000, steps=Steps(bar))
@@ -186,8 +188,8 @@ def test_a_unit_that_waits_for_a_core_is_not_late(
     """Unless tasks that were submitted after it have ended: then its worker was stopped before it began."""
     ray = FakeRay(4, hung=[7, 7, 4999])
     run = tasks(ray, 5000)
-    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: None)
-    monkeypatch.setattr(ray_tasks, "_MARGIN", 2000)
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: None)
+    monkeypatch.setattr(ray_engine, "_MARGIN", 2000)
     assert list(run.results()) == [n * n for n in range(5000)]
     assert run._ended_count == 5000
     assert caplog.text.count("the unit 7 has run for") == 2 and caplog.text.count("and no worker has begun it") == 3
@@ -195,9 +197,36 @@ def test_a_unit_that_waits_for_a_core_is_not_late(
     assert int(seconds[0]) > 120  # it was late long before
 
 
+@pytest.mark.parametrize(("cores", "wanted"), [(1, [Place("n7", "1", 4711)]), (2, [])])
+def test_stopped_processes_that_hold_all_cores_are_killed(
+    cores: int,
+    wanted: list[Place],
+    seconds: list[float],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two cores one is free for the second attempt."""
+    killed = list[Place]()
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(Nodes, "kill", lambda _, found, stopped: killed.extend(found))
+    assert list(tasks(FakeRay(cores, hung=[7]), 3000).results()) == [n * n for n in range(3000)]
+    assert killed == wanted and ("hold all cores" in caplog.text) == bool(wanted)
+
+
+def test_only_a_stopped_process_is_killed() -> None:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        ray_nodes._kill(process.pid, stopped=True)
+        assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        ray_nodes._kill(process.pid, stopped=True)
+        assert process.wait() == -signal.SIGKILL
+    ray_nodes._kill(process.pid, stopped=True)
+
+
 def test_what_waits_for_a_hung_unit_is_bounded(seconds: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_tasks, "_KEPT", 0)
-    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(ray_engine, "_KEPT", 0)
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
     taken = []
     ray = FakeRay(1, hung=[0])
     run = tasks(ray, 5000)
@@ -210,7 +239,7 @@ def test_what_waits_for_a_hung_unit_is_bounded(seconds: list[float], monkeypatch
 def test_a_lost_second_attempt_leaves_the_first(
     seconds: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
     ray = FakeRay(4, hung=[7])
     get = ray.get
 
@@ -240,7 +269,7 @@ def test_an_error_comes_after_the_results_before_it() -> None:
 def test_units_that_fail_or_take_too_long_are_left_for_the_same_command(
     seconds: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "place_of", lambda *_: Place("n7", "1", 4711))
+    monkeypatch.setattr(ray_engine, "place_of", lambda *_: Place("n7", "1", 4711))
     ray = FakeRay(4, hung=[40])
     with Limits(timeout=5, attempts=1, max_failed=2):
         found = list(tasks(ray, 99, working.refuse_seven).results())
@@ -254,7 +283,7 @@ def test_units_that_fail_or_take_too_long_are_left_for_the_same_command(
 
 def test_a_missing_node_is_one_warning(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as none is there, and not every ten seconds."""
-    monkeypatch.setattr(ray_tasks, "_RESIZE", -1.0)
+    monkeypatch.setattr(ray_engine, "_RESIZE", -1.0)
     ray = FakeRay(0)
     run = tasks(ray, 500)
     results = run.results()
@@ -293,9 +322,9 @@ def test_what_no_node_has_is_an_error_at_once(needs: Resources, missing: bool) -
 def test_warnings_of_units_are_logged_once_each(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "_WARNINGS", 3)
-    ray, here = FakeRay(2), ray_tasks.logger
-    passed = ray_tasks.Tasks._warn
+    monkeypatch.setattr(ray_engine, "_WARNINGS", 3)
+    ray, here = FakeRay(2), ray_engine.logger
+    passed = ray_engine.Tasks._warn
     monkeypatch.setattr(here, "propagate", False)  # what is logged in a task stays on its node
 
     def warn(tasks: Tasks, warnings: Any) -> None:
@@ -303,7 +332,7 @@ def test_warnings_of_units_are_logged_once_each(
         passed(tasks, warnings)
         monkeypatch.setattr(here, "propagate", False)
 
-    monkeypatch.setattr(ray_tasks.Tasks, "_warn", warn)
+    monkeypatch.setattr(ray_engine.Tasks, "_warn", warn)
     run = tasks(ray, 49, working.warn_of_sevenths)
     assert len(list(run.results())) == 49
     monkeypatch.setattr(here, "propagate", True)

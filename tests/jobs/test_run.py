@@ -17,11 +17,11 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs import processes
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Limits, Policy, UnitsFailed, Where
 from feedmill.jobs.events import units_of
 from feedmill.jobs.pool import Pool
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run, run_largest_first
 from feedmill.storage import LocalStore
 from helpers import worker_functions as working

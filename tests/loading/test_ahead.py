@@ -17,8 +17,7 @@ from tests.helpers.tars import tar_bytes
 
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.formats.energon.prepared import open_prepared
-from feedmill.formats.tar.guard import ShardGuard
+from feedmill.formats.energon.prepared import ShardGuard, open_prepared
 from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
@@ -172,7 +171,7 @@ def test_an_object_that_is_gone_is_an_error_at_its_batch(server, folder):
     assert len(found) == 14  # the 700 samples of the first shard
 
 
-@pytest.mark.parametrize("budget", ["100K", "800K"])
+@pytest.mark.parametrize("budget", slow_but(["100K", "800K"], "100K"))
 def test_a_small_budget_bounds_what_is_held(server, folder, monkeypatch, budget):
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", budget)
     most = 0
@@ -342,7 +341,7 @@ def test_waiting_for_the_network_is_a_stage_of_its_own(server, workers):
     assert found["wait_fetch_seconds"] <= found["wait_seconds"] + 1e-3
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", slow_but([False, True], False))
 def test_an_endless_plan_whose_bytes_are_all_there_is_not_walked_to_its_end(server, folder, monkeypatch, fails):
     """Nothing more had to be requested, so no budget was waited for: the steps of hundreds of epochs were queued."""
     monkeypatch.setattr("feedmill.loading.ahead._AHEAD_STEPS", 8)
@@ -396,7 +395,7 @@ PROGRAM = """
 import sys
 import feedmill as fm
 from feedmill.formats.energon.prepared import open_prepared
-from feedmill.formats.tar.guard import ShardGuard
+from feedmill.formats.energon.prepared import ShardGuard
 from feedmill.loading.ahead import Walk
 from feedmill.planning.nodes import Leaf, Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle
@@ -414,9 +413,8 @@ def test_a_program_that_ends_while_it_reads_ahead_ends_quietly(server, tmp_path,
     server.delay = 0.05
     environment = {**os.environ, "FEEDMILL_CACHE_SIZE": cache, "FEEDMILL_CACHE_DIR": str(tmp_path)}
     words = [sys.executable, "-c", PROGRAM, server.options["endpoint"], str(workers)]
-    for _ in range(2):
-        done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=180)
-        assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run(words, env=environment, capture_output=True, check=False, timeout=180)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_local_data_has_no_thread(folder):

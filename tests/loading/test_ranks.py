@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from feedmill.errors import ConfigError
+from feedmill.loading.layout import Ranks, data_parallel, find_ranks, from_mesh
 from feedmill.loading.loader import Loader
-from feedmill.loading.ranks import Ranks, data_parallel, find_ranks, from_mesh
 from helpers.fakes import FakePlan
 
 

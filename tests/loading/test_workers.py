@@ -40,6 +40,13 @@ def open_files() -> set[str]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage() -> None:
+    """What other tests have left is not searched again after each of these."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No worker process and no memory file outlives a test."""

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
-from feedmill.pipelines.remarks import failures, remarks
+from feedmill.cli.run import failures, remarks
 from helpers.engine_verbs import TOKENIZER
 
 

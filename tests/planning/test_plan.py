@@ -10,9 +10,9 @@ import pytest
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Repeat, Shuffle, Subset
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.orders import Nanoset
 from feedmill.planning.plan import Plan
-from feedmill.planning.tree import unique_names
 from helpers.number_dataset import Numbered, texts
 
 

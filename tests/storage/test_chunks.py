@@ -20,7 +20,7 @@ from tests.helpers.chunk_files import chunk_files, damage, disk_bytes
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError
-from feedmill.formats.ranges import read_remote
+from feedmill.formats.offsets import read_remote
 from feedmill.storage.cache.chunks import FAR, SMALLEST, CachedObject, Chunk, ChunkCache
 from feedmill.storage.cache.reading import CacheUse
 from feedmill.storage.fetching.read_ahead import ReadAhead, Starving, soonest_uses

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from feedmill.errors import DataError, StorageError
-from feedmill.storage import LocalStore, descriptors, open_store
+from feedmill.storage import LocalStore, local, open_store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.local import publish
 from feedmill.storage.staging import temporary_beside
@@ -50,8 +50,8 @@ def test_stores_share_the_descriptor_of_a_file_that_stays(file: Path) -> None:
 
 
 def close_all(_file: Path) -> None:
-    for kept in list(descriptors._kept):
-        descriptors._drop(kept)
+    for kept in list(local._kept):
+        local._drop(kept)
 
 
 @pytest.mark.parametrize("read", [lambda store: store.read("x", 0, 3), lambda store: store.local_copy("x").__enter__()])

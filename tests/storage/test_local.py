@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import NotFound, StorageError
-from feedmill.storage import LocalStore, descriptors
+from feedmill.storage import LocalStore, local
 from feedmill.storage import local as module
 from feedmill.storage.staging import sweep, sweep_again, temporary_beside
 from helpers import warm
@@ -99,11 +99,11 @@ def test_a_folder_is_not_read_as_a_file(store):
 
 
 def test_the_cache_of_descriptors_stays_small(store):
-    for i in range(descriptors.MOST + 20):
+    for i in range(local.MOST + 20):
         store.write_bytes(f"{i}", b"%d" % i)
-    for i in range(descriptors.MOST + 20):
+    for i in range(local.MOST + 20):
         assert store.read(f"{i}", 0, 1) == str(i)[:1].encode()
-    assert len(descriptors._kept) <= descriptors.MOST
+    assert len(local._kept) <= local.MOST
 
 
 def test_readers_in_threads_never_see_a_stale_or_mixed_file(store, often_switching):

@@ -15,15 +15,14 @@ import pytest
 
 from feedmill.errors import FeedmillError, StorageError
 from feedmill.storage import LocalStore
-from feedmill.storage.staging import TEMPORARY_SUFFIX, make_folder, staged, sweep_again, temporary_beside
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage.staging import TEMPORARY_SUFFIX, WriteBehind, make_folder, staged, sweep_again, temporary_beside
 from helpers import warm
 
 WRITER = """
 import sys
 import threading
 from feedmill.storage import LocalStore
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage.staging import WriteBehind
 with LocalStore(sys.argv[1]).write("out/a.bin") as file:
     file.write(b"half")
     file.flush()

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.storage import open_store, writeback
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage import open_store, staging
+from feedmill.storage.staging import WriteBehind
 from feedmill.tokens.outputs import plan_outputs, write_documents
 
 
 def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(writeback, "start_writing", lambda _, offset, size: asked.append((offset, size)))
-    monkeypatch.setattr(writeback, "STEP", 100)
+    monkeypatch.setattr(staging, "start_writing", lambda _, offset, size: asked.append((offset, size)))
+    monkeypatch.setattr(staging, "STEP", 100)
     with WriteBehind(tmp_path / "x", "w") as f:
         for size in (60, 60, 99, 1, 250, 30):
             assert f.write(bytes(size)) == size
@@ -27,9 +27,9 @@ def test_the_system_is_asked_for_each_step_once(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_large_file_is_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    monkeypatch.setattr(writeback, "STEP", 1 << 16)
+    monkeypatch.setattr(staging, "STEP", 1 << 16)
     if not there:
-        monkeypatch.setattr(writeback, "_sync_file_range", lambda: None)
+        monkeypatch.setattr(staging, "_sync_file_range", lambda: None)
     data = bytes(range(256)) * 4000
     with open_store(str(tmp_path)).write("x") as f:
         f.write(b"head")
@@ -44,8 +44,8 @@ def test_a_large_file_is_what_was_written(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("format", ["pbin", "ds", "megatron", "dolma"])
 def test_tokens_are_stored_while_they_are_written(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(writeback, "start_writing", lambda _, offset, size: asked.append(size))
-    monkeypatch.setattr(writeback, "STEP", 1 << 16)
+    monkeypatch.setattr(staging, "start_writing", lambda _, offset, size: asked.append(size))
+    monkeypatch.setattr(staging, "STEP", 1 << 16)
     options: dict[str, Any] = {"vocab_size": 60000, "base_vocab_size": 60000, "largest": 0, "token_size": None}
     (out,) = plan_outputs(str(tmp_path / "x"), [format], **options)
     with write_documents(out.store, out.path, out.form("", loss=False)) as writer:
@@ -55,7 +55,7 @@ def test_tokens_are_stored_while_they_are_written(format: str, tmp_path: Path, m
 
 
 def test_linux_offers_the_call(tmp_path: Path) -> None:
-    call = writeback._sync_file_range()
+    call = staging._sync_file_range()
     if call is None:
         pytest.skip("this system has no sync_file_range")
     with WriteBehind(tmp_path / "x", "w") as f:

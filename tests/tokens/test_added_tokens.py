@@ -14,6 +14,7 @@ import pytest
 from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace
 from feedmill.tokens.tokenizer import load_tokenizer
+from helpers.durations import slow_but
 from helpers.tokenizer_data import tokenizer_file
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -143,9 +144,10 @@ def ids_of(encoded: Any) -> list[list[int]]:
     return [piece.tolist() for piece in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
 
 
-def test_no_id_of_random_tokenizers_differs_in_silence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", slow_but([60, 250], 60))
+def test_no_id_of_random_tokenizers_differs_in_silence(count: int, tmp_path: Path) -> None:
     used: collections.Counter[tuple[str, str]] = collections.Counter()
-    for seed in range(250):
+    for seed in range(count):
         rng = random.Random(seed)
         kind, document = drawn(rng)
         path = tmp_path / f"{seed}/tokenizer.json"
@@ -163,7 +165,7 @@ def test_no_id_of_random_tokenizers_differs_in_silence(tmp_path: Path) -> None:
                 template = found.template and found.around is not None
                 wanted = reference.encode(given, template, found.ordinary)
                 assert ids_of(found.encode(given)) == ids_of(wanted), (seed, document["added_tokens"])
-    assert used["byte_level", "fastokens"] > 80, used  # the check does not only exclude the fast engine
+    assert used["byte_level", "fastokens"] > count // 3 - 4, used  # the check does not only exclude the fast engine
     assert used["byte_level", "hf"] and used["pieces", "fastokens"], used
 
 

@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from feedmill.tokens.engines import Encoded
-from feedmill.tokens.selfcheck import TEXTS, differences
+from feedmill.tokens.engines import TEXTS, Encoded, differences
 from helpers.tokenizer_data import loaded
 
 RANGES = [(0x20, 0x7F), (0, 0x20), (0xA0, 0x250), (0x300, 0x370), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80)]

@@ -96,11 +96,11 @@ def check(folder: Path, numbered: bool) -> None:
 
 
 def test_kill_a_few_times(tmp_path: Path) -> None:
-    kill_often(tmp_path, 2, 4_000, 1)
+    kill_often(tmp_path, 2, 2_000, 1)
 
 
 def test_kill_while_numbered_files_are_written(tmp_path: Path) -> None:
-    kill_often(tmp_path, 2, 4_000, 3, numbered=True)
+    kill_often(tmp_path, 2, 2_000, 3, numbered=True)
 
 
 @pytest.mark.slow

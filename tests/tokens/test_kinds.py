@@ -17,8 +17,7 @@ from feedmill.cli.app import app
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
-from feedmill.tokens.kinds.patterns import NAMED, name_of
-from feedmill.tokens.kinds.ranks import RankEngine, Ranks, merged
+from feedmill.tokens.kinds.ranks import NAMED, RankEngine, Ranks, merged, name_of
 from feedmill.tokens.tokenizer import load_tokenizer
 from helpers.tokenizer_data import pbin_documents, tokenizer_file, write_lines
 from helpers.tokenizer_kinds import KINDS, MADE

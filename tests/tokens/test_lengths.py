@@ -19,6 +19,7 @@ from feedmill.cli.app import app
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.tokens.verbs import lengths as module
+from helpers.durations import slow_but
 from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
 
 pytest.importorskip("jinja2")
@@ -359,8 +360,9 @@ def test_the_real_processor_agrees(data: str, tmp_path: Path, monkeypatch: pytes
     assert f"differs: c (sample 2): predicted {first + 2:,}, real {first:,}" in done.stdout
 
 
+@pytest.mark.parametrize("places", slow_but([5, 40], 5))
 def test_a_plan_finds_lengths_without_a_table_of_media(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    places: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, place = dataset(tmp_path / "data", MEMBERS), processor(tmp_path / "p")
     first = fm.open(data).lengths_by(place, progress=False)
@@ -388,7 +390,7 @@ def test_a_plan_finds_lengths_without_a_table_of_media(
     assert again() == 0
     (brief,) = [path for path in (tmp_path / "cache/lengths").iterdir() if path.is_file()]
     whole = brief.read_bytes()
-    for at in range(0, len(whole), max(1, len(whole) // 40)):
+    for at in range(0, len(whole), max(1, len(whole) // places)):
         brief.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         again()
     brief.write_bytes(whole[:-1])

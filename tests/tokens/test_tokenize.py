@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.documents import units
+from feedmill.documents import read
 from feedmill.errors import ConfigError, DataError, EmptyResult, NotFound, StorageError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.pbin import PbinWriter
@@ -97,7 +97,7 @@ def test_small_files_are_worked_on_together_and_each_line_is_still_known(
     for number, (unit, most, joined, workers) in enumerate(
         [(1 << 24, 1024, 1 << 18, 1), (1 << 24, 3, 1, 2), (700, 1024, 300, 2)]
     ):
-        monkeypatch.setattr(units, "_MOST", most)
+        monkeypatch.setattr(read, "_MOST", most)
         monkeypatch.setattr(job, "_JOINED", joined)
         out = tmp_path / str(number) / "out"
         report = run(folder, out, workers=workers, unit_bytes=unit, formats=["pbin", "dolma"], on_error="skip")

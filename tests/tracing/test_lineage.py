@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.documents.lineage.chain import Descent, Lineages, read_raw
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, read_lineage
+from feedmill.documents.lineage.sidecar import Origins, Runs, read_lineage
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.planning import ledger
 from feedmill.tokens.outputs import FORMATS as ENDS

@@ -4,9 +4,7 @@
 - `command.py`: commands from declared options (`feedmill.jobs.options`). `engines.py`: options of engines.
 - `output.py`: tables, texts and JSON. `guesses.py`: what was meant by an unknown option. `dialogue.py`: questions of an
   interactive ``prepare``. `precommit.py`: checks of recipes before a commit.
-- A verb is a module of its name: `add_parts.py`, `append.py`, `bench.py`, `cache.py`, `cells.py`, `check.py`,
-  `compare.py`, `convert.py`, `decode.py`, `decontaminate.py`, `dedupe.py`, `delete.py`, `demo.py`, `embed.py`,
-  `extract.py`, `filter.py`, `fit.py`, `forget.py`, `import_.py`, `index.py`, `lengths.py`, `merge.py`, `mount.py`,
-  `numbers.py`, `plan.py`, `prepare.py`, `prepare_media.py`, `propose.py`, `repair.py`, `reshard.py`, `run.py`,
-  `serve.py`, `show.py`, `shuffle.py`, `split.py`, `stat.py`, `tag.py`, `tokenize.py`, `trace.py`.
+- A verb of the front page is a module of its name: `bench.py`, `cache.py`, `check.py`, `convert.py`, `dedupe.py`,
+  `demo.py`, `filter.py`, `import_.py`, `plan.py`, `prepare.py`, `run.py`, `serve.py`, `show.py`, `tag.py`,
+  `tokenize.py`, `trace.py`. So is a group of verbs: `documents.py`, `edit.py`, `mixture.py`, `tokens.py`.
 """

@@ -146,7 +146,7 @@ class VerbGroup(Words):
 def _unforeseen(error: Exception) -> FeedmillError:
     """Return the error for an unhandled exception: an error of the operating system, or a defect of Feedmill."""
     if isinstance(error, OSError) and error.errno is not None:  # without errno, a library raised it
-        from feedmill.storage.os_errors import storage_error
+        from feedmill.storage.base import storage_error
 
         return storage_error(error)
     return defect_of(error)

@@ -45,14 +45,18 @@ def show_near(report: NearReport) -> None:
         typer.echo(f"warning: {warning}", err=True)
     if report.skipped:
         typer.echo("nothing to do: an earlier run did all of this")
+    what = "sample" if report.skip_lists else "document"
     share = f" ({100 * report.duplicates / report.documents:.3g} %)" if report.documents else ""
     typer.echo(
-        f"{counted(report.duplicates, 'near-duplicate')}{share} among {counted(report.documents, 'document')}"
+        f"{counted(report.duplicates, 'near-duplicate')}{share} among {counted(report.documents, what)}"
         f" in {counted(report.files, 'file')}, in attributes/{report.name}"
     )
-    without = f", {report.empty:,} of them without words" if report.empty else ""
+    for path in report.skip_lists:
+        typer.echo(f"skip list: {path}")
+    lack = "an image" if report.skip_lists else "words"
+    without = f", {report.empty:,} of them without {lack}" if report.empty else ""
     typer.echo(
-        f"{counted(report.added, 'new document')}{without}; {counted(report.candidates, 'pair')} compared;"
+        f"{counted(report.added, f'new {what}')}{without}; {counted(report.candidates, 'pair')} compared;"
         f" {counted(report.clusters, 'cluster')}"
     )
     if report.lowest is not None:
@@ -61,15 +65,16 @@ def show_near(report: NearReport) -> None:
         typer.echo(f"signatures of {counted(report.known, 'document')} in {report.signatures}")
     if report.sizes:
         groups = ", ".join(f"{int(times):,} of {int(size):,}" for size, times in _shortened(report.sizes))
-        typer.echo(f"clusters by documents: {groups}")
+        typer.echo(f"clusters by {what}s: {groups}")
     for one in report.largest[:3]:
         kept, others = one["kept"], ", ".join(str(name) for name in one["duplicates"])
-        where = f"{kept['file']}, line {kept['line']}"
-        typer.echo(f"  {one['documents']:,} documents: kept {kept['id']} ({where}); similar: {others}")
+        unit = "line" if "line" in kept else "sample"
+        where = f"{kept['file']}, {unit} {kept[unit]}"
+        typer.echo(f"  {one['documents']:,} {what}s: kept {kept['id']} ({where}); similar: {others}")
     if len(report.sources) > 1:
         typer.echo("near-duplicates by folder:")
         for one in report.sources[:10]:
-            of = ", ".join(f"{count:,} of documents in {folder}" for folder, count in list(one["of"].items())[:3])
+            of = ", ".join(f"{count:,} of {what}s in {folder}" for folder, count in list(one["of"].items())[:3])
             share = 100 * one["duplicates"] / max(1, one["documents"])
             typer.echo(
                 f"  {one['folder']}: {one['duplicates']:,} of {one['documents']:,} ({share:.3g} %)"

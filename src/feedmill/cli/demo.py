@@ -19,7 +19,7 @@ from feedmill.cli.command import Json
 from feedmill.cli.output import emit, human_size
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra
 from feedmill.storage import join_url
-from feedmill.storage.os_errors import storage_error
+from feedmill.storage.base import storage_error
 
 if TYPE_CHECKING:
     from feedmill.demo.corpus import Document
@@ -436,7 +436,7 @@ def curate_texts(story: Story, documents: Sequence[Document]) -> None:
 
 def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
     """Train a tokenizer on the documents, and tokenize them: prose to `.pbin`, source code to `.ds`."""
-    from feedmill.demo.vocabulary import train_tokenizer
+    from feedmill.demo.corpus import train_tokenizer
     from feedmill.storage import LocalStore
     from feedmill.tokens.verbs.tokenize import tokenize
 
@@ -464,7 +464,7 @@ def tokenize_texts(story: Story, documents: Sequence[Document]) -> None:
 
 def mix_tokens(story: Story) -> None:
     """Blend both by tokens, load inputs and targets, stop half-way, resume with other ranks, and compare."""
-    from feedmill.demo.rows import load_rows
+    from feedmill.demo.runs import load_rows
     from feedmill.demo.train import open_plan
     from feedmill.tokens.tokenizer import load_tokenizer
 

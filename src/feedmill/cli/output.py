@@ -15,10 +15,9 @@ from feedmill.errors import FeedmillError
 from feedmill.samples.text import human_size, printable
 
 if TYPE_CHECKING:
-    from feedmill.curation.mix.counts import Counts
-    from feedmill.curation.mix.report import MixReport
+    from feedmill.curation.mix.report import Counts, MixReport
     from feedmill.jobs.dry_run import DryRun, PlannedFile
-    from feedmill.jobs.left_out import LeftOut
+    from feedmill.jobs.reports import LeftOut
     from feedmill.tokens.rewrite import TokensReport as Rewritten
 
 

@@ -64,6 +64,7 @@ def of_model(counts: dict[str, int]) -> str:
     parts = [f"{counts['tokens']:,} tokens", f"{padding:.2g} % padding"]
     parts += [f"{counted(counts['cut'], 'document')} cut to its window"] * (counts["cut"] > 0)
     parts += [f"{counted(counts['empty'], 'document')} without tokens"] * (counts["empty"] > 0)
+    parts += ["one document at a time, as results depend on those beside it"] * (counts["alone"] > 0)
     return ", ".join(parts)
 
 

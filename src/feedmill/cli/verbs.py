@@ -42,13 +42,14 @@ class Group(NamedTuple):
 
 
 def function_of(verb: str) -> str:
-    """Return the name of a verb's function and of its module, such as ``merge`` for ``tokens merge``."""
+    """Return the name of a verb's function, such as ``merge`` for ``tokens merge``."""
     name = verb.rpartition(" ")[2]
     return {"import": "import_"}.get(name, name.replace("-", "_"))
 
 
 def _verb(name: str, help: str, example: str, page: str, first: str = "", next: str = "") -> dict[str, Verb]:
-    return {name: Verb(f"feedmill.cli.{function_of(name)}", help, example, f"docs/{page}", first, next)}
+    module = function_of(example.split()[0])  # that of the verb, or of its group
+    return {name: Verb(f"feedmill.cli.{module}", help, example, f"docs/{page}", first, next)}
 
 
 FRONT: dict[str, dict[str, Verb]] = {
@@ -193,7 +194,7 @@ GROUPS: dict[str, Group] = {
             ),
             **_verb(
                 "embed",
-                "Make a vector of each document with a local model.",
+                "Make a vector of each document or image with a local model.",
                 "documents embed web/documents --model models/minilm",
                 "neardedupe.md",
                 "model name output to overwrite dry-run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from feedmill.documents.kinds import is_hidden
+from feedmill.documents.file import is_hidden
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.documents import read_rows
 from feedmill.formats.jsonl import LINE_SUFFIXES

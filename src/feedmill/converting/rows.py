@@ -23,9 +23,8 @@ from feedmill.converting.table import is_one_file
 from feedmill.converting.targets.lines import LineRows
 from feedmill.converting.targets.parquet import ParquetRows, Rows
 from feedmill.converting.units import Shared, Source, Target, Unit, opened, read_each
-from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
-from feedmill.documents.lineage.sidecar import Origins
+from feedmill.documents.lineage.sidecar import Origins, Runs
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.hub_splits import splits_in, unknown_split

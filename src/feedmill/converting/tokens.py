@@ -27,9 +27,8 @@ from feedmill.converting.targets.tokens import (
     read_sequences,
 )
 from feedmill.converting.units import Shared, Source, Target, Unit
-from feedmill.documents.lineage.runs import Runs
 from feedmill.documents.lineage.samples import StoredRows, add_samples
-from feedmill.documents.lineage.sidecar import Origins
+from feedmill.documents.lineage.sidecar import Origins, Runs
 from feedmill.errors import ConfigError
 from feedmill.formats.format import TOKENS
 from feedmill.formats.registry import by_name, targets

@@ -27,8 +27,7 @@ from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import open_raw
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.base import changed
-from feedmill.storage.os_errors import is_disk_error, storage_error
+from feedmill.storage.base import changed, is_disk_error, storage_error
 
 
 def read_each(dataset: Dataset, numbers: range) -> Iterator[tuple[int, Sample | FeedmillError]]:

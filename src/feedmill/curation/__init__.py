@@ -9,10 +9,10 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
   model, `sentences.py` splits texts; `data/` has word lists. `models/`: any local model.
 - `spans.py`: what a tagger finds. `documents.py`: rows as batches of texts; `blocks.py`: large files in pieces.
 - `dedupe/`: exact duplicates; `near/`: near-duplicates; `decontaminate/`: questions of benchmarks; `mix/`: filter;
-  `extract/`: web archives to documents; `embed.py`: vectors of documents.
+  `extract/`: web archives to documents; `embed.py`: vectors of documents, and of the images of `image_files.py`.
 - `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
   Dolma's summaries.
 - `attribute_files.py`: which attributes belong to which documents. `attribute_set.py`, `manifest_entries.py` and
   `records.py`: what a run wrote, so that a second one skips it; `provenance.py`: whether documents have changed since.
-- `dry_run.py`: what a verb would write. `dolma_api.py`: Dolma's import names for modules of users.
+- `dry_run.py`: what a verb would write.
 """

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import in_units
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run, run_largest_first
 
 Item = TypeVar("Item")

@@ -26,7 +26,7 @@ from feedmill.jobs.options import (
     PythonOnly,
     WithProgress,
 )
-from feedmill.jobs.policy import METAVAR, RAISE, OnError
+from feedmill.jobs.policy import METAVAR, RAISE, OnError, on_error_policy
 
 LinearizerName = Literal["resiliparse", "trafilatura"]
 By = Literal["documents", "paragraphs", "ngrams", "substrings"]
@@ -163,12 +163,19 @@ class Tag(Processes, DryRunnable, Ids, AllowEmpty, WithProgress):
 
 
 class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
-    """Make a vector of each document with a local model, in files beside the documents, row by row.
+    """Make a vector of each document or image with a local model, in files beside the data, row by row.
 
     Run it again after a kill or after adding files: vectors that are up to date are kept.
     """
 
-    documents: Documents
+    documents: Annotated[
+        Paths,
+        Arg(
+            "DATA...",
+            "Files, folders or patterns of documents; with a model of images, datasets whose samples have one.",
+            more="In Python one path, or several.",
+        ),
+    ]
     _: KW_ONLY
     model: Annotated[
         str,
@@ -176,9 +183,12 @@ class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
     ]
     name: Annotated[str | None, Opt("NAME", "Name of the embeddings; default: that of the model.")] = None
     output: Annotated[
-        Path | None, Opt("DIR", "Folder to write into; default: embeddings/NAME beside documents/.", "--output -o")
+        Path | None, Opt("DIR", "Folder to write into; default: embeddings/NAME beside the data.", "--output -o")
     ] = None
     to: Annotated[Vectors, Opt("npy|parquet", "Form of the files.")] = NPY
+    image: Annotated[str | None, Opt("PART", "Images: the part to embed; default: the only image.")] = None
+    split: Annotated[str | None, Opt("NAME", "Images: the split to read; default: all samples.")] = None
+    on_error: Annotated[OnError, Opt(METAVAR, "Images: stop at a broken one, or count it and write zeros.")] = RAISE
     overwrite: Annotated[bool, Flag("Process up-to-date files, too.")] = False
     documents_folder: DocumentsFolder = "documents"
 
@@ -187,6 +197,7 @@ class Embed(DryRunnable, Processes, Ids, AllowEmpty, WithProgress):
             _check_name(self.name)
         if self.to not in get_args(Vectors):
             raise _bad(f"unknown form of vectors --to {self.to}", "Use npy or parquet.")
+        on_error_policy(self.on_error)
 
 
 def _unescaped(text: str) -> str:

@@ -27,13 +27,13 @@ from feedmill.documents.find import find_documents, skipped_warnings
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.options import verb
+from feedmill.jobs.parts import kept_results
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.results import kept_results
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.notebooks import Showable
 from feedmill.storage import paths_of

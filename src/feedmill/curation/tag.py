@@ -32,12 +32,12 @@ from feedmill.documents.lines import read_blocks
 from feedmill.documents.record_folders import Records
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.codec import compression, packed

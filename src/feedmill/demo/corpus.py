@@ -1,6 +1,8 @@
 """Documents available with every Python: the documentation and sources of the standard library.
 
 The same Python gives the same documents in the same order. Sources are parsed as text; nothing is imported or run.
+
+Train a small tokenizer for the demo on its documents: byte-level BPE, because nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import ast
 import inspect
 import sysconfig
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 import orjson
 
-from feedmill.errors import DataError
+from feedmill.errors import DataError, MissingExtra
 from feedmill.formats.documents import write_rows
 from feedmill.storage import Store
 
@@ -107,3 +109,33 @@ def _chunks(module: str, source: str) -> Iterator[Document]:
         text = textwrap.dedent("\n".join(lines[first : first + _CHUNK])).strip("\n")
         last = min(first + _CHUNK, len(lines))
         yield Document(f"{module}@{first + 1}", f"{module}, lines {first + 1} to {last}", text)
+
+
+EOS = "<|endoftext|>"
+
+
+def train_tokenizer(store: Store, texts: Iterable[str], vocab_size: int = 4096) -> int:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``, as Hugging Face's tools do. Return the vocabulary size.
+
+    Raises:
+        MissingExtra: the package `tokenizers` is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    except ImportError:
+        raise MissingExtra("training a tokenizer needs the package tokenizers", "tokenize") from None
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    with store.write("tokenizer.json") as file:
+        file.write(tokenizer.to_str().encode())
+    with store.write("tokenizer_config.json") as file:
+        file.write(orjson.dumps({"eos_token": EOS}))
+    return int(tokenizer.get_vocab_size())

@@ -1,7 +1,11 @@
-"""Start, kill and compare runs of the small training program."""
+"""Start, kill and compare runs of the small training program.
+
+Rows of tokens as loaded by a run: a hash per position, independent of the layout of the run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,11 +13,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
+import xxhash
 
 from feedmill.demo.train import newest_state
 from feedmill.errors import FeedmillError
+from feedmill.loading.loader import Loader
+from feedmill.planning.plan import Plan
+from feedmill.samples.targets import with_targets
 
 _PATIENCE = 300.0
 
@@ -158,3 +167,31 @@ def _read(log: Path) -> Stream:
         entry = orjson.loads(line)
         found.update(enumerate(zip(entry["keys"], entry["digests"], strict=True), entry["position"]))
     return found
+
+
+def load_rows(
+    plan: Plan, *, until: int, batch_size: int, world_size: int = 1, state: dict[str, Any] | None = None
+) -> tuple[dict[int, str], dict[str, Any]]:
+    """Load every rank's batches from the state, or from position 0, to `until` or just beyond.
+
+    Returns:
+        Position -> hash of inputs and targets, and the state after the last step.
+    """
+    found: dict[int, str] = {}
+    after: dict[str, Any] = {}
+    for rank in range(world_size):
+        with contextlib.closing(
+            Loader(plan, batch_size, rank=rank, world_size=world_size, collate=with_targets, deal="contiguous")
+        ) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            batches = iter(loader)
+            while loader.position < until:
+                first = loader.position + rank * batch_size
+                batch = next(batches)
+                rows = zip(batch["inputs"], batch["targets"], strict=True)
+                found |= {
+                    first + row: xxhash.xxh3_64_hexdigest(x.tobytes() + y.tobytes()) for row, (x, y) in enumerate(rows)
+                }
+            after = loader.state_dict()
+    return found, after

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from feedmill.documents.batch import BadDocument, Batch, Record, RowReader
-from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.kinds import PARQUET
+from feedmill.documents.file import PARQUET, DocumentFile, Unit
 from feedmill.documents.rows import shown_bytes
 from feedmill.documents.textpath import TextReader, checked, parse_path, walk
 from feedmill.errors import ConfigError

@@ -1,4 +1,12 @@
-"""Files of documents: location and kind of a file, and the locations of its attributes."""
+"""Files of documents: location and kind of a file, and the locations of its attributes.
+
+Kinds of documents by the names of files.
+
+lines     .jsonl, .json, .ndjson, also with .gz, .gzip, .zst, .zstd, .bz2, .xz: one document per line
+text      .txt: the file is one document
+parquet   .parquet: one document per row
+arrow     .arrow, .feather, .arrows: one document per row; the files of Hugging Face datasets on disk
+"""
 
 from __future__ import annotations
 
@@ -6,9 +14,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from feedmill.documents.kinds import LINES, kind_of
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import DOCUMENTS, attribute_path
+from feedmill.formats.jsonl import LINE_SUFFIXES
+from feedmill.formats.tables import ARROW_SUFFIXES
+from feedmill.formats.tokens.manifest import LINEAGE
+from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.storage import Store, canonical_location, join_url, open_store, split_url
 from feedmill.storage.codec import PLAIN, compression
 
@@ -23,7 +34,7 @@ class DocumentFile:
         folder: Path or URL of a folder as the user wrote it: the part of an input before its first wildcard, or the
             dataset's root (see `in_datasets`).
         path: Path below that folder.
-        kind: One of `feedmill.documents.kinds.KINDS`.
+        kind: One of `feedmill.documents.file.KINDS`.
         size: Size in bytes.
         version: Version of the file's content, to detect changes.
         rows: (first, step): read only every `step`-th row of a file of columns, from row `first` on.
@@ -178,3 +189,28 @@ def _in_dataset(file: DocumentFile, documents: str) -> DocumentFile:
     root = "/".join(parts[:at]) or ("/" if file.name.startswith("/") else "")
     path = "/".join(part for part in parts[at:] if part not in ("", "."))
     return replace(file, folder=f"{scheme}://{root}" if separator else root, path=path)
+
+
+LINES, TEXT, PARQUET, ARROW = "lines", "text", "parquet", "arrow"
+KINDS = (LINES, TEXT, PARQUET, ARROW)
+_SUFFIXES = {
+    **dict.fromkeys(LINE_SUFFIXES, LINES), ".txt": TEXT, ".parquet": PARQUET, **dict.fromkeys(ARROW_SUFFIXES, ARROW)
+}  # fmt: skip
+SUFFIXES = tuple(_SUFFIXES)
+"""Suffixes of files of documents."""
+ARCHIVES = tuple(name + end for name in (".warc", ".wet") for end in ("", ".gz", ".gzip", ".zst", ".zstd"))
+"""Suffixes of web archives, of which `extract` makes documents; ``.wet`` files have the text of pages."""
+AUTO = "auto"
+"""Value of `id` that generates ids."""
+NO_DOCUMENTS = "no-documents"
+"""The kind of the error for inputs without documents."""
+
+
+def kind_of(path: str) -> str | None:
+    """Return the kind of a file by its name, or None."""
+    return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), None)
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a file is hidden below its folder, or was written by Feedmill beside another one."""
+    return path.endswith((MANIFEST, LINEAGE)) or path.startswith(".") or "/." in path

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import AUTO, LINES, TEXT
+from feedmill.documents.file import AUTO, LINES, TEXT, DocumentFile
 from feedmill.errors import DataError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.inside import count_read

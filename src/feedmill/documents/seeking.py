@@ -23,8 +23,8 @@ from feedmill.documents.file import DocumentFile
 from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.documents import BLOCK, rows_of, whole_lines
-from feedmill.formats.foreign import json_lines
 from feedmill.formats.jsonl.index import FOLDER, kept_name
+from feedmill.formats.unread_files import json_lines
 from feedmill.storage import LocalStore
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.codec import compression, unpacked_members

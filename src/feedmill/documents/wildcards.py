@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import is_hidden
+from feedmill.documents.file import DocumentFile, is_hidden
 from feedmill.errors import ConfigError, NotFound
 from feedmill.storage import open_store, refuse_secrets
 

@@ -4,18 +4,18 @@ A path becomes a dataset: `sniff.py` asks the formats of `registry.py` which of 
 it, and `read` returns samples whose parts are bytes until someone asks for their values.
 
 - `registry.py`: all formats; `format.py`: the facts that each package declares; `base.py`: the `Dataset` contract;
-  `sample.py`: the `Sample`; `batches.py`: many samples without an object each; `habits.py`: names of other libraries.
+  `sample.py`: the `Sample`; `batches.py`: many samples without an object each.
 - Formats: `energon/`, `tar/`, `vla/`, `img2dataset/`, `mds/`, `npz/`, `jsonl/`, `tables/`, `lerobot/`,
   `recorders/`, and `tokens/` with one module for each of its own. `episodes.py`: those whose samples are time steps.
   `rollouts/`: Parquet files that processes append while others read.
 - Rows and columns: `rows.py`, `columns.py`, `arrowtypes/` (every type of Arrow), `columnar.py` (writing),
   `csv_rows.py`.
-- Where samples lie: `offsets.py`, `extents.py`, `ranges.py`, `line_ranges.py`; what they cost: `costs.py`,
+- Where samples lie: `offsets.py`, `extents.py`, `line_ranges.py`; what they cost: `costs.py`,
   `cost_cache.py`; sizes of their media: `mediatable.py`; what they contain: `content.py`.
 - Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `mp4/`, `videocut.py`,
   `orientation.py`.
-- Names and settings: `hub_splits.py` (splits by names, as Hugging Face finds them), `braces.py`, `yamls.py`,
+- Names and settings: `hub_splits.py` (splits by names, as Hugging Face finds them), `yamls.py`,
   `objects.py`, `settings.py` (closed tables of other tools).
 - Files beside datasets: `documents.py`, `bloom.py`, `signatures.py`, `arrays.py`, `converted.py`, `cells.py`.
-- Not what was expected: `foreign.py` names it, `unread_files.py` counts what no reader reads.
+- Not what was expected: `unread_files.py` names it, and counts what no reader reads.
 """

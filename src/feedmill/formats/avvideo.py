@@ -39,10 +39,9 @@ from feedmill.formats.mp4.table import NoTable, Outside, Setup, Table
 from feedmill.formats.orientation import orientation_of, turned, upright
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
-from feedmill.storage.base import Entry
+from feedmill.storage.base import Entry, storage_error
 from feedmill.storage.cache.copies import held_copy
 from feedmill.storage.cache.folder import HeldFile
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.reasons import copy_again, damaged
 
 Pixels = npt.NDArray[Any]

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.foreign import json_lines
+from feedmill.formats.unread_files import json_lines
 from feedmill.storage import Store
 from feedmill.storage.codec import compression, packed, unpacked
 from feedmill.storage.hashed import HashedReader, HashedWriter

@@ -23,8 +23,8 @@ from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import Reading, Row, read_documents, reason_of
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import LeftOut
 from feedmill.jobs.work import tidy
 from feedmill.storage import Store, open_store
 from feedmill.storage.base import refuse_non_utf8

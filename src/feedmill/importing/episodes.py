@@ -24,7 +24,7 @@ from feedmill.importing.layouts import TRAIN, Part, Planned, Samples
 from feedmill.importing.recognition import BESIDE, SPLITS, Recognized
 from feedmill.importing.samples import Unusable
 from feedmill.importing.scanning import Files
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.samples.imageheader import image_header
 from feedmill.storage import Store, join_url, open_store
 

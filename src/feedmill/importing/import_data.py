@@ -51,10 +51,10 @@ from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.garbage import frozen, uncollected
-from feedmill.jobs.left_out import SHOWN, LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server
+from feedmill.jobs.reports import SHOWN, LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import canonical_location, is_local_folder, open_store, paths_of
 from feedmill.storage.codec import GZIP, PLAIN, ZSTD

@@ -39,7 +39,7 @@ from feedmill.importing.recognition import (
     split_of,
 )
 from feedmill.importing.scanning import File, Files
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.samples.encode import encode_json
 from feedmill.writing.encoding import check_key
 from feedmill.writing.shard import cut

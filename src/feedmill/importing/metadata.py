@@ -16,7 +16,7 @@ from feedmill.importing.kinds import CSV, TEXT, divide
 from feedmill.importing.recognition import CAPTIONING, CLASSIFICATION, MEDIA, Recognized
 from feedmill.importing.rows import Row, read_rows
 from feedmill.importing.scanning import File, Files
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.storage import open_store
 from feedmill.tokens.chat.forms import is_conversation
 

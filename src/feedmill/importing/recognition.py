@@ -29,7 +29,7 @@ from feedmill.importing.annotations.voc import is_picture_of_masks
 from feedmill.importing.kinds import Name, divide, unsupported
 from feedmill.importing.options import Type
 from feedmill.importing.scanning import File, Files
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.storage import open_store
 
 _OLD = "meta_data/info.json"

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from feedmill.jobs.dry_run import JobReport
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tar.strays import is_stray
 from feedmill.importing.kinds import JSON, TABLES, divide
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.storage import LocalStore, Store, canonical_location, open_store, split_url
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.staging import TEMPORARY_SUFFIX

@@ -18,7 +18,7 @@ from feedmill.errors import DataError, FeedmillError, MissingExtra, TrustError
 from feedmill.formats.converted import Converted, proof_place, read_converted
 from feedmill.formats.energon import ENERGON, all_offsets, database, sidecar
 from feedmill.formats.energon import prepared as energon
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl.dataset import open_jsonl
@@ -30,9 +30,8 @@ from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
 from feedmill.formats.tokens import MEGATRON, megatron
-from feedmill.formats.tokens.bounds import SUFFIX as BOUNDS
+from feedmill.formats.tokens.manifest import BOUNDS, manifest_path, read_manifest, wrong_files
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
-from feedmill.formats.tokens.manifest import manifest_path, read_manifest, wrong_files
 from feedmill.indexing.options import Check
 from feedmill.indexing.prepare_tars import FINISH, find_shards, unfinished_shards
 from feedmill.indexing.report import CheckReport

@@ -44,8 +44,8 @@ from feedmill.samples.mediacollection import (
     remarks,
 )
 from feedmill.storage import Store, is_local_folder, open_store
+from feedmill.storage.base import storage_error
 from feedmill.storage.cache.copies import cached_copy
-from feedmill.storage.os_errors import storage_error
 
 
 @dataclass(slots=True)

@@ -15,16 +15,16 @@ from random import Random
 from typing import Any
 
 from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.braces import expand
 from feedmill.formats.energon import all_offsets, database, sidecar
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.media import write_tables
-from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.energon.sidecar import Splits, read_splits
 from feedmill.formats.sniff import import_way, sniff
 from feedmill.formats.tar.finished import SHARDS, left_shards
+from feedmill.formats.tar.names import expand
 from feedmill.formats.tar.strays import regroup
 from feedmill.indexing import splitting
 from feedmill.indexing.options import Prepare

@@ -22,7 +22,7 @@ import orjson
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.energon import ENERGON, database
 from feedmill.formats.energon.prepared import PreparedShards, idx_name, read_info
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.formats.energon.write import write_splits
 from feedmill.formats.format import Detected
 from feedmill.formats.jsonl import index as jsonl

@@ -24,10 +24,10 @@ from feedmill.formats.offsets import load_offsets
 from feedmill.formats.tar.finished import add_shard, finished_shards
 from feedmill.formats.tar.scan import CONCATENATED, Unread, in_file, scan_bytes
 from feedmill.formats.tar.strays import Halves, halves_error, halves_of, hidden_of, samples_of, stray_error
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.journal import Units
-from feedmill.jobs.results import kept_results
+from feedmill.jobs.parts import kept_results
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map, runs_of
 from feedmill.kernels.files.tar import ShardScan

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 
 from feedmill.errors import PATTERN_ERRORS, ConfigError
-from feedmill.formats.braces import expand
+from feedmill.formats.tar.names import expand
 
 NAMES = ("train", "val", "test")
 

@@ -5,16 +5,17 @@ the outputs, and publishes them when all are there.
 
 - `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `pool.py`, with
-  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, with
-  `results.py`, and `ray_engine.py` for Ray, with `ray_nodes.py`, `ray_tasks.py` and `stragglers.py`.
-- `resources.py`: what a unit needs of its machine: cores, memory, GPUs, custom resources and labels.
+  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, and
+  `ray_engine.py` for Ray, with `ray_nodes.py` and `stragglers.py`.
+- `resources.py`: what a unit needs of its machine, and what cores that has: cores, memory, GPUs, custom resources and
+  labels.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
-- `work.py`: a job on an output, from its beginning to its end. `journal.py`: its identity, finished units and staged
-  outputs, and what a killed job left; `lock.py`: the lock under which it is written; `unit_files.py`: files of units.
-- `policy.py`: the `on_error` policies and error budgets; `left_out.py`: what a verb leaves out, by reason;
-  `reports.py`: the base class of reports; `dry_run.py`: what a verb would do.
+- `work.py`: a job on an output, from its beginning to its end, and the lock under which it is written. `journal.py`:
+  its identity, finished units and staged outputs, and what a killed job left; `unit_files.py`: files of units.
+- `policy.py`: the `on_error` policies and error budgets; `reports.py`: the base class of reports, and what a verb
+  leaves out; `dry_run.py`: what a verb would do.
 - `events.py`: the record of units: what bars, event files, metrics and the browser show of them.
 - `progress.py`: signs of life, which move by the bytes of `inside.py`; `amounts.py`: sizes and durations as text.
-- `buffers.py`, `cores.py`, `garbage.py`: memory, cores and collections of cycles; `memory.py`: how much memory a task
+- `buffers.py`, `garbage.py`: memory and collections of cycles; `memory.py`: how much memory a task
   may take.
 """

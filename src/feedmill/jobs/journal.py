@@ -7,7 +7,7 @@ both on a local disk and in an object store:
     units      finished units, see `Units`
     parts/     marks of finished parts of a job array
     ...        staged outputs
-    lock       see `feedmill.jobs.lock`
+    lock       see `feedmill.jobs.work`
 
 A process without the lock may read it, to see what a killed job left. `feedmill.jobs.work` writes it.
 """
@@ -26,14 +26,14 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, DataError, NotFound
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name, shared_work
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unit_files import FOLDER, JOB
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.base import storage_error
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import sync
 
 UNITS, LOCK = "units", "lock"

@@ -9,7 +9,7 @@ factor (`sized`). What a step writes does not depend on it.
 from __future__ import annotations
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.storage.limits import machine_memory, parse_size
 
 FULL = 256 << 20

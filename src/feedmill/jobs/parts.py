@@ -3,6 +3,8 @@
 Parts run in any order, on any machine, at the same time or not, and a part may run twice. A part marks each stage whose
 units it has finished. Once all parts have marked a stage, a part reads its results back and continues with the next;
 otherwise it ends. Parts never publish: ``--finish`` runs what is left of all stages, alone, and publishes the output.
+
+Results of verbs that only report: the parts of a job array leave theirs for the run that finishes.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from itertools import islice
 from typing import Any, Self
 
 from feedmill.errors import ConfigError, NotFound, whole
-from feedmill.jobs.engine import PARTS, Engine, Stage, StageUnfinished
-from feedmill.storage import LocalStore, Store
+from feedmill.jobs.engine import PARTS, Engine, Stage, StageUnfinished, current
+from feedmill.jobs.work import Work
+from feedmill.storage import LocalStore, Store, open_store
 
 logger = logging.getLogger("feedmill")
 
@@ -181,3 +184,32 @@ def _of_this_task(environment: Mapping[str, str]) -> tuple[int | None, int | Non
             except ValueError:
                 continue
     return None, None
+
+
+@contextlib.contextmanager
+def kept_results(verb: str, key: str) -> Iterator[Work | None]:
+    """Return the work of a report on the parts of a job array; None on other engines, where results come back.
+
+    Args:
+        verb: its name.
+        key: identifies the report: its inputs and options.
+
+    Raises:
+        ConfigError: there is no folder for it.
+        StorageError: another process is using it (kind ``busy``).
+    """
+    engine = current()
+    if engine is None or engine.name != "part":
+        yield None
+        return
+    folder = engine.work
+    if not folder:
+        raise ConfigError(
+            f"{verb} has no output: its parts need a place for their results",
+            kind="missing-option",
+            fix="Add --work, with a folder or URL that all machines reach.",
+        )
+    with Work(open_store(folder), f"{verb}-{key}") as work:
+        work.begin({"verb": verb, "key": key})
+        yield work
+        work.finish()

@@ -204,8 +204,12 @@ def _forget_copies(variables: Mapping[str, str]) -> None:
     forget_copies()
 
 
-def _kill(process: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+def _kill(process: int, stopped: bool) -> None:
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        if stopped:
+            with open(f"/proc/{process}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] not in ("T", "t"):
+                    return
         os.kill(process, signal.SIGKILL)
 
 
@@ -305,10 +309,11 @@ class Nodes:
             answers = list(self._call(self._names(), _forget_copies, passed_variables()).values())
             self._ray.wait(answers, num_returns=len(answers), timeout=_FORGET)
 
-    def kill(self, places: Iterable[Place]) -> None:
-        """Kill the processes of tasks."""
+    def kill(self, places: Iterable[Place], *, stopped: bool = False) -> None:
+        """Kill the processes of tasks; with `stopped`, only those that a signal has stopped. It needs no core."""
         for place in places:
-            self._call([place.node_id], _kill, place.pid)
+            with contextlib.suppress(Exception):  # the node may be gone
+                self._call([place.node_id], _kill, place.pid, stopped)
 
     def _names(self) -> dict[str, str]:
         """Return the names of the nodes that run units, by their ids."""

@@ -2,12 +2,15 @@
 
 A verb's options declare it for an engine, and a step of a pipeline for its own stages (`needing`). Ray places units by
 it. Processes of this machine are as few as have enough of its cores and memory (`limited`).
+
+The number of available cores.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -15,7 +18,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.jobs.cores import available_cores
 
 logger = logging.getLogger("feedmill")
 
@@ -197,3 +199,13 @@ def limited(workers: int) -> int:
     if what:
         logger.info("%d instead of %d workers: each needs %s", most, workers, what)
     return most
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use: its affinity, and its container's quota (cgroup v2 ``cpu.max``)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max") as f:
+            quota, period = f.read().split()
+        cores = min(cores, max(1, round(int(quota) / int(period))))
+    return cores

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs import inside
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import (
     Failed,
     Limits,
@@ -29,7 +28,7 @@ from feedmill.jobs.engine import (
 from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
 from feedmill.jobs.progress import Progress, Steps
-from feedmill.jobs.resources import limited
+from feedmill.jobs.resources import available_cores, limited
 
 logger = logging.getLogger("feedmill")
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import BinaryIO
 
 from feedmill.storage import Store, open_store, split_url
-from feedmill.storage.os_errors import storage_error
+from feedmill.storage.base import storage_error
 from feedmill.storage.staging import make_folder, staged
 
 FOLDER = ".feedmill-work"

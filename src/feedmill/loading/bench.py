@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
+from feedmill.jobs.resources import available_cores
 from feedmill.loading.checks import Output
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import STAGES

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from feedmill.errors import ConfigError
 from feedmill.formats.sample import Source
-from feedmill.storage.os_errors import storage_error
+from feedmill.storage.base import storage_error
 from feedmill.storage.staging import dead
 
 if TYPE_CHECKING:

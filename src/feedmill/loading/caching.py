@@ -24,6 +24,7 @@ from feedmill.planning.given import bound_plan
 from feedmill.planning.plan import Plan
 from feedmill.planning.remote_reads import window_of
 from feedmill.samples.text import human_size
+from feedmill.storage.base import storage_error
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.folder import SIZE, Cached
 from feedmill.storage.cache.reading import CacheUse
@@ -31,7 +32,6 @@ from feedmill.storage.cache.settings import DataCache, using_cache
 from feedmill.storage.fetching.budget import BUDGET
 from feedmill.storage.fetching.read_ahead import ReadAhead
 from feedmill.storage.folders import cache_folder
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")

@@ -24,12 +24,11 @@ from feedmill.loading.batches import BatchMaker
 from feedmill.loading.checks import HINTS, Output, check_hooks, check_not_torch_worker, check_numbers, check_output
 from feedmill.loading.collate import to_torch
 from feedmill.loading.labels import Labeled, Labels
-from feedmill.loading.layout import layout_of
+from feedmill.loading.layout import given_or_found, layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
 from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
 from feedmill.loading.plan import PlainPlan, completed, yields_rows
 from feedmill.loading.progress import Progress
-from feedmill.loading.ranks import given_or_found
 from feedmill.loading.workers import Workers, chosen
 from feedmill.notebooks import Displayed
 from feedmill.planning.dealing.grid import Grid, Remainder
@@ -90,7 +89,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         epochs: passes over a dataset that is given in place of a plan, which may be fractional (0.5); None for an
             endless plan. A recipe or a plan has its own.
         rank, world_size: rank of this process and number of ranks; each rank gets its part of every global batch.
-            Default: found in the environment, see `feedmill.loading.ranks`, which also supports layouts in which
+            Default: found in the environment, see `feedmill.loading.layout`, which also supports layouts in which
             several processes get the same part.
         start: position of the plan at which to start: the number of samples consumed before over all ranks, for
             example a trainer's ``consumed_train_samples``. `Plan.position_of` converts an unskipped position. A

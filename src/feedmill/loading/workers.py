@@ -36,9 +36,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from feedmill.errors import ConfigError
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.main_program import START_TIMEOUT
 from feedmill.jobs.policy import whole
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, MadeBatch, Read
 from feedmill.loading.groups import GroupMaker

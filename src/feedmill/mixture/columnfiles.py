@@ -31,8 +31,7 @@ import orjson
 import xxhash
 
 from feedmill.curation.provenance import Verdict, stale, verdict
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import ARROW, PARQUET
+from feedmill.documents.file import ARROW, PARQUET, DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED, bad_row, load
 from feedmill.errors import DataError, FeedmillError

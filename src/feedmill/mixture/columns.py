@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from feedmill.curation.mix.names import declared
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.file import DocumentFile, in_datasets
+from feedmill.documents.file import ARROW, PARQUET, TEXT, DocumentFile, in_datasets, kind_of
 from feedmill.documents.find import find_documents
-from feedmill.documents.kinds import ARROW, PARQUET, TEXT, kind_of
 from feedmill.documents.lineage.chain import Lineages
 from feedmill.documents.lineage.samples import StoredRows
 from feedmill.documents.lineage.sidecar import Lineage

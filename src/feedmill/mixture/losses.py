@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from feedmill.errors import ConfigError, DataError, suggestion
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.mixture.base import Floats
 from feedmill.planning.mixing.blend import exact_weight
 from feedmill.storage import open_store, split_url

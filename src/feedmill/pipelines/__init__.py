@@ -7,7 +7,6 @@ differ from its last run runs again, as its verb does.
 - `files.py`: the files of inputs and outputs, and their hashes.
 - `history.py`: what the last run of each step read and wrote, in the manifest beside the pipeline.
 - `ahead.py`: steps that run file by file while earlier steps still write their inputs.
-- `remarks.py`: what the report of a step's verb warns of, and what it left out.
 - `options.py`: the options of the verb ``run``.
 - `run.py`: decides which steps must run, runs them on the engine in use, records each, and knows which files at the
   outputs are its own: only these may it replace or delete.

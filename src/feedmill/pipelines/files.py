@@ -11,7 +11,7 @@ import msgspec
 
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import NotFound
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import open_store, split_url
 from feedmill.storage.hashed import hash_of

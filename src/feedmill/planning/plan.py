@@ -25,12 +25,11 @@ from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.bases import Bases
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
-from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.base import LONGEST, leaves_of, render, tree_of, unique_names
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.permutation import ORDER_VERSION, derive
 from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
-from feedmill.planning.tree import leaves_of, render, tree_of, unique_names
 
 if TYPE_CHECKING:
     import feedmill

@@ -2,7 +2,7 @@
 
 A proxy of size *f* (1/200 for 1B of 200B tokens) draws from *f* of each source's samples, rounded up, and is *f* as
 long, rounded down. So each source is drawn *f* times as often, from *f* times as many samples: it repeats as often as
-in the large run, but for one sample of the blend, and what rounding takes. `feedmill.planning.nodes.subsample` says
+in the large run, but for one sample of the blend, and what rounding takes. `feedmill.planning.nodes.subset` says
 which samples are drawn.
 """
 

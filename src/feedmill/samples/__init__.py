@@ -8,7 +8,7 @@ decoded and typed: parts -> fields (`fieldmap.py`) -> values (`decode.py`) -> a 
 - `description.py`: ``dataset.yaml``; `trusted.py`: the code that it may name; `crude.py`: samples without a type.
 - `detection.py`: masks, and the fields of samples with boxes; `vision.py`: transforms that keep them right.
 - `decode.py` and `encode.py`: parts by their suffix; `cbor.py`, `tenbin.py`, `images.py` and `imageheader.py`.
-- Sound and video: `avdecoder.py`, `avaudio.py`, `avmetadata.py`.
+- Sound and video: `avdecoder.py`, `avmetadata.py`.
 - Media metadata: `media.py` probes a file, `mediacollection.py` a dataset, `mediafacts.py` reads what was stored.
   `stores.py`: files that samples refer to.
 - Token rows for training: `targets.py`, `fim.py`. Packed rows of whole samples: `rows.py`, and `counted.py`, samples

@@ -23,10 +23,10 @@ from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.energon.media import Row
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s, read_records
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
 from feedmill.jobs.journal import Units
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files.tar import ShardScan

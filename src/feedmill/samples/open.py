@@ -14,7 +14,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
-from feedmill.formats.energon.splits import meta_file
+from feedmill.formats.energon.sidecar import meta_file
 from feedmill.formats.format import TRAIN_OR_ALL, Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode

@@ -23,8 +23,8 @@ from feedmill.formats.extents import Extents
 from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key, reraise
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 
 

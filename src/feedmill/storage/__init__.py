@@ -2,11 +2,11 @@
 
 All reads and writes of data go through a store. `open_store` returns the one for a path or URL.
 
-- `base.py`: the class. `local.py`: local folders, over `descriptors.py` (files that stay open), `staging.py` (files
-  that appear when they are whole), `writeback.py` and `os_errors.py`. `remote/`: object stores and other systems.
+- `base.py`: the class, and errors of the system. `local.py`: local folders, whose files stay
+  open, over `staging.py` (files that appear when they are whole). `remote/`: object stores and other systems.
 - `fetching/`: requests to remote stores, and reading ahead. `cache/`: the cache of remote data on disk.
 - `codec.py`: compression. `hashed.py`: hashes of what is read or written. `window.py`: a range as a file.
-- `locks.py`: locks between processes. `boot.py`: whether the machine was restarted. `folders.py`: Feedmill's own
+- `locks.py`: locks between processes, and whether the machine was restarted. `folders.py`: Feedmill's own
   folders. `limits.py`: limits on untrusted data. `reasons.py`: why a file cannot be read.
 """
 

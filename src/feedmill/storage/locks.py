@@ -2,6 +2,8 @@
 
 Journals, work folders and staged files use `FileLock` (``flock``). The files of the cache folder, which may be absent
 while they are locked, have a byte each of one file: `ByteLock`.
+
+Which boot of the machine this is: what was not synced before another one may be lost.
 """
 
 from __future__ import annotations
@@ -141,3 +143,12 @@ def _release_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_release_in_child)
+
+
+def boot_id() -> str:
+    """Return an id of this boot of the machine; empty if the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return ""

@@ -4,7 +4,7 @@ Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> to
 `rewrite.py` -> `writer.py` -> token files.
 
 - `options.py`: the options of all verbs.
-- `tokenizer.py`: loads a tokenizer with the fastest engine of `engines.py` whose ids are right, by `selfcheck.py`;
+- `tokenizer.py`: loads a tokenizer with the fastest engine of `engines.py` whose ids are right;
   `template.py`: what it adds around a text; `ends.py`: BOS and EOS; `preload.py`: loads the engine on a thread.
   `kinds/`: tokenizers in files of other programs. `pieces.py`: ids as text.
 - `verbs/`: the verbs. `encode.py` encodes a batch, `segments.py` paragraph by paragraph; `spill.py`: the files in

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.documents.kinds import SUFFIXES as DOCUMENTS
-from feedmill.documents.kinds import is_hidden, kind_of
+from feedmill.documents.file import SUFFIXES as DOCUMENTS
+from feedmill.documents.file import is_hidden, kind_of
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.format import OpenRequest, named
 from feedmill.formats.registry import by_name, families

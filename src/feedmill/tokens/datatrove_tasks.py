@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from feedmill.documents.file import DocumentFile
+from feedmill.documents.file import LINES, DocumentFile, kind_of
 from feedmill.documents.find import find_documents
-from feedmill.documents.kinds import LINES, kind_of
 from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.hub_splits import by_split

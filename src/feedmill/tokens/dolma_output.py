@@ -24,8 +24,8 @@ import numpy as np
 
 from feedmill.documents.file import DocumentFile, Unit
 from feedmill.documents.lineage.sidecar import lineage_path
+from feedmill.documents.read import cut
 from feedmill.documents.typed import Typed, TypedReader
-from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import Form
 from feedmill.formats.tokens.dolma import CSV, NPY, Origin, dolma_dtype, write_dolma

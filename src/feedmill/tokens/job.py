@@ -1,6 +1,6 @@
 """Job of every verb that encodes documents: encode units of work on all cores, and write their tokens in order.
 
-The inputs are divided into units (`feedmill.documents.units`). Workers write the tokens of each unit to a piece, a file
+The inputs are divided into units (`feedmill.documents.read`). Workers write the tokens of each unit to a piece, a file
 in the work folder next to the output. One output file consumes the pieces in order while later ones are still encoded.
 Outputs of several files are written in a second stage of units, each of which writes whole files from the pieces that
 it needs. The bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the
@@ -28,17 +28,17 @@ import xxhash
 
 from feedmill.documents.batch import Batch
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.runs import Runs, encode_runs, joined
+from feedmill.documents.lineage.sidecar import Runs, encode_runs, joined
+from feedmill.documents.read import cut
 from feedmill.documents.textpath import TextReader
 from feedmill.documents.typed import Typed, TypedReader
-from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError, EmptyResult, FeedmillError, refuse_empty
 from feedmill.formats.tokens.manifest import Skipped, TokenManifest
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, is_shared, key_of, limits_given
 from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.documents.lineage.runs import Encoded, decode_runs
+from feedmill.documents.lineage.sidecar import Encoded, decode_runs
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.base import Int64s, TokenShard
 from feedmill.jobs.unit_files import stored, write_unit
@@ -53,7 +53,7 @@ class PieceFacts(msgspec.Struct):
     Attributes:
         lines, blank: numbers of lines or rows of the unit, and of blank ones.
         ends: for several units, the row at which each but the last ends, counted over all of them.
-        rows: rows of the documents, from 0, encoded by `feedmill.documents.lineage.runs`.
+        rows: rows of the documents, from 0, encoded by `feedmill.documents.lineage.sidecar`.
         synced: whether the piece was synced to the disk before it got its name, so that it is whole.
         empty: number of documents skipped because their text is white space.
         bytes: bytes of the input.

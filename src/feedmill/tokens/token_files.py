@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 
 from feedmill.documents.file import DocumentFile, Unit
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins
-from feedmill.documents.units import cut, together
+from feedmill.documents.lineage.sidecar import Origins, Runs
+from feedmill.documents.read import cut, together
 from feedmill.errors import ConfigError
 from feedmill.formats.registry import targets
 from feedmill.formats.tokens.base import Form, Int64s

@@ -30,14 +30,13 @@ from feedmill.formats.tokens.manifest import TokenizerFacts
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.tokenmarks import token_marks
 from feedmill.tokens import engines
-from feedmill.tokens.engines import Encoded, TokenizerEngine, Uint32s
+from feedmill.tokens.engines import CHECK, Encoded, TokenizerEngine, Uint32s, cut_twice, differences
 from feedmill.tokens.kinds import ranks, slow
 from feedmill.tokens.kinds.find import find_tokenizer
-from feedmill.tokens.kinds.kept import kept
 from feedmill.tokens.kinds.model import Model, read_model
 from feedmill.tokens.kinds.pieces import Guarded
+from feedmill.tokens.kinds.releases import kept
 from feedmill.tokens.preload import load_ahead
-from feedmill.tokens.selfcheck import CHECK, cut_twice, differences
 from feedmill.tokens.template import CONFIG, Template, TemplateSource, around, read_settings, resolve
 
 Backend = Literal["auto", "fastokens", "hf", "sentencepiece", "ranks"]
@@ -260,7 +259,7 @@ def load_tokenizer(
         name: a file (``tokenizer.json``, SentencePiece ``.model``, ``.tiktoken``, ``tekken.json``, ``vocab.json`` next
             to ``merges.txt``, ``vocab.txt``), its folder, or the name of a model in the Hugging Face cache.
         backend: ``auto`` uses fastokens if it loads the file, or its conversion, and its ids equal those of the kind's
-            reference (see `feedmill.tokens.selfcheck`), else the reference. Any other value forces that engine.
+            reference (see `feedmill.tokens.engines`), else the reference. Any other value forces that engine.
         check: compare the fast engine with the reference first. Pass False only for a file that was just compared.
         template_source: source of the template: ``file`` for only the model file, ``flags`` for ``add_bos_token`` and
             ``add_eos_token`` in ``tokenizer_config.json`` next to it, ``auto`` for what transformers' ``AutoTokenizer``

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins, lineage_of, lineage_path, sequences_of
+from feedmill.documents.lineage.sidecar import Origins, Runs, lineage_of, lineage_path, sequences_of
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.base import Form, Int64s, Tokens, TokenShard
 from feedmill.formats.tokens.dolma import FORMAT as DOLMA

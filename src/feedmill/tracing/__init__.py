@@ -8,7 +8,7 @@ Forwards: a raw document is looked for in each output that was made from it, up 
 - `held.py`: which rows of which files the samples of a plan are.
 - `document.py`: what became of a raw document: files, rules that dropped it, positions and steps; `copies.py`: other
   documents with its text, or nearly so.
-- `forget.py`: the same for documents to forget, with skip lists and exclusions; the verb ``forget``. `marked.py`: the
+- `forget.py`: the same for documents to forget, with skip lists and exclusions; the verb ``forget``. It also has the
   documents that a set of attributes marks, with the leaked questions that they have.
 - `options.py`: the options of both verbs.
 """

@@ -12,7 +12,7 @@ import orjson
 import xxhash
 
 from feedmill.curation.mix.verdict import attribute_files
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.documents.lineage.chain import Row, blocks_of
 from feedmill.documents.rows import load
 from feedmill.formats.documents import rows_of

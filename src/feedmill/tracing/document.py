@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from feedmill.curation.mix.verdict import attribute_files, why_dropped
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, OutputRows, Row, find_ids, read_raw
 from feedmill.documents.lineage.shards import find_keys, is_shard, noun_of
 from feedmill.errors import FeedmillError, NotFound

@@ -7,6 +7,8 @@ The work of ``feedmill documents forget``. It changes no data. Its folder has:
     skip-<recipe>.jsonl
                         samples to skip, for a recipe: ``skip: [{quarantine: skip-recipe.jsonl}]``
     drop-<file>.txt     numbers of documents to drop from a token file: ``feedmill filter FILE OUTPUT --drop LIST``
+
+Documents that a set of attributes marks: with leaked questions, or as duplicates.
 """
 
 from __future__ import annotations
@@ -15,31 +17,32 @@ import contextlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
-from feedmill.documents.kinds import TEXT, is_hidden, kind_of
-from feedmill.documents.lineage.chain import Lineages, id_of, read_raw
+from feedmill.curation.provenance import check_attributes
+from feedmill.documents.file import TEXT, documents_of, is_hidden, kind_of
+from feedmill.documents.lineage.chain import Lineages, Row, id_of, read_raw
+from feedmill.documents.rows import bad_row, load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
-from feedmill.formats.documents import ATTRIBUTES
+from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS, read_lines, rows_of
 from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable
 from feedmill.planning.given import bound_plan
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
-from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
-from feedmill.storage import LocalStore, is_local_folder, open_store, paths_of, split_url
+from feedmill.storage import LocalStore, Store, is_local_folder, open_store, paths_of, split_url
 from feedmill.tokens.outputs import main_file
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
-from feedmill.tracing.marked import Marked, read_marked
 from feedmill.tracing.options import Forget
 
 _DROPPABLE = (".pbin", ".ds", ".idx")
@@ -344,3 +347,67 @@ def report_files(report: ForgetReport, plans: Iterable[str]) -> dict[str, bytes]
 
 def _stem(path: str) -> str:
     return path.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
+
+
+Marked = dict[Row, list[str]]
+"""Row of a file of documents -> the names of the questions that it has, as `decontaminate` writes them; or none."""
+
+
+def read_marked(path: str) -> Marked | None:
+    """Return the marked documents of a set of attributes: those with a span of the set's name and a positive score.
+
+    Args:
+        path: folder ``attributes/NAME``, or a file or folder below it; path or URL.
+
+    Returns:
+        None if the path is none of these.
+
+    Raises:
+        ConfigError: the set has no attribute of its own name.
+        DataError: it was computed from other documents, or a row is invalid.
+        NotFound: its documents are missing.
+        StorageError: they cannot be read.
+    """
+    parts = path.rstrip("/").split("/")
+    if ATTRIBUTES not in parts[:-1] or path.startswith(("http://", "https://")):  # addresses are ids of pages
+        return None
+    at = parts.index(ATTRIBUTES)
+    store, name = open_store("/".join(parts[:at]) or ("/" if path.startswith("/") else ".")), parts[at + 1]
+    own, found, known = orjson.dumps(name), Marked(), False
+    files = list(_files(store, "/".join(parts[at:])))
+    for file in files:
+        documents = f"{DOCUMENTS}/{documents_of('/'.join(file.split('/')[2:]))}"
+        if not store.exists(documents):
+            raise NotFound("the documents of these attributes are missing", file=store.locate(file))
+        check_attributes(store.locate(file))
+        place, row = store.locate(documents), 0
+        for block in read_lines(store, file):
+            for line in rows_of(block):
+                known = known or own in line
+                if own in line and own + b":[]" not in line:  # most are not marked
+                    try:
+                        content = load(line)
+                        if any(span[2] > 0 for span in content["attributes"].get(name, ())):
+                            found[Row(place, row)] = list(content.get("questions", ()))
+                    except (ValueError, TypeError, LookupError, AttributeError):
+                        raise bad_row(line, "the row has no spans", store.locate(file), row + 1) from None
+                row += 1
+    if files and not known:
+        raise ConfigError(
+            f"these attributes have no {name!r}, so they mark no documents",
+            file=path,
+            kind="bad-option",
+            fix="Give a set that decontaminate, dedupe or dedupe --near wrote.",
+        )
+    return found if files else None
+
+
+def _files(store: Store, path: str) -> Iterator[str]:
+    """Yield the attribute files below a path."""
+    try:
+        entries = list(store.files(path))
+    except NotFound:
+        if store.exists(path):
+            yield path
+        return
+    yield from (entry.path for entry in entries if not is_hidden(entry.path))

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.yamls import read_config
 from feedmill.mixture.swarm import is_swarm
 from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
 from feedmill.pipelines.pipeline import Pipeline, read_pipeline
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
-from feedmill.planning.tree import unique_names
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store, split_url
-from feedmill.storage.descriptors import refuse_special
+from feedmill.storage.local import refuse_special
 from feedmill.web.columns import Columns, Fields
 from feedmill.web.documents import Documents, open_documents
 from feedmill.web.logs import RANK, Jobs, Series, is_job, is_telemetry, read_telemetry

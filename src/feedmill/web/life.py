@@ -11,7 +11,7 @@ import orjson
 
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.verdict import attributes_of, stream_of
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, Row, read_raw
 from feedmill.documents.lineage.shards import is_shard, noun_of
 from feedmill.documents.lineage.sidecar import read_lineage

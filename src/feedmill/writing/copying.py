@@ -18,7 +18,7 @@ from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import Sample

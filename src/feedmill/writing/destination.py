@@ -17,7 +17,7 @@ from feedmill.formats.energon import members as energon_members
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
-from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.energon.sidecar import Splits, read_splits
 from feedmill.formats.tar.finished import left_shards
 from feedmill.jobs.dry_run import DryRun
 from feedmill.jobs.engine import is_alone

@@ -11,7 +11,7 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON, database
-from feedmill.formats.energon.splits import Splits, read_splits
+from feedmill.formats.energon.sidecar import Splits, read_splits
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tar.dataset import TarDataset

@@ -21,7 +21,7 @@ from feedmill.formats.energon import database, sidecar
 from feedmill.formats.energon import prepared as energon
 from feedmill.formats.energon import write as energon_write
 from feedmill.formats.energon.prepared import idx_name
-from feedmill.formats.energon.splits import read_splits
+from feedmill.formats.energon.sidecar import read_splits
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.progress import Progress

@@ -18,7 +18,7 @@ from feedmill.formats.offsets import Int64s
 from feedmill.formats.tar.write import END, Members
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Store
-from feedmill.storage.os_errors import is_disk_error, storage_error
+from feedmill.storage.base import is_disk_error, storage_error
 from feedmill.writing.encoding import Encoded
 
 _NUMBER = re.compile(r"%(0\d+)?d")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def packed(folder: str, **change: Any) -> Any:
     return path.name, path.read_bytes()
 
 
+@cache
+def usual(make: Any) -> Any:
+    """What is made without a change, for all tests."""
+    return make("one")
+
+
 OF_PACKING: dict[str, dict[str, Any]] = {
     "src_path": {"settings__src_path": str(MODALITIES / "nonl.jsonl")},
     "dst_path": {"settings__dst_path": "b.pbin"},
@@ -107,7 +114,7 @@ OF_TOKENIZERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", [*OF_PACKING, *OF_TOKENIZERS])
 def test_a_setting_of_packing_has_an_effect(name: str) -> None:
-    assert packed("one") != packed("two", **{**OF_PACKING, **OF_TOKENIZERS}[name])
+    assert usual(packed) != packed("two", **{**OF_PACKING, **OF_TOKENIZERS}[name])
 
 
 def test_every_mapped_setting_of_packing_has_its_test() -> None:
@@ -204,7 +211,7 @@ OF_INSTRUCTIONS: dict[str, Any] = {
 @pytest.mark.parametrize("name", OF_INSTRUCTIONS)
 def test_a_setting_of_instruction_tuning_has_an_effect(name: str) -> None:
     at = name.rpartition(".")[0] if "splitting." in name else name
-    assert prepared("one") != prepared("two", **{at.replace(".", "__"): OF_INSTRUCTIONS[name]})
+    assert usual(prepared) != prepared("two", **{at.replace(".", "__"): OF_INSTRUCTIONS[name]})
 
 
 def test_every_mapped_setting_of_instruction_tuning_has_its_test(caplog: pytest.LogCaptureFixture) -> None:

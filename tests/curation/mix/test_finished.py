@@ -12,9 +12,9 @@ import pytest
 from feedmill.curation.attribute_set import read_manifest
 from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.mix.config import read_config
-from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport
+from feedmill.curation.mix.shard import Finished
 from feedmill.curation.tag import tag
 from feedmill.storage import open_store
 from helpers.document_folders import write_documents

@@ -175,7 +175,7 @@ def test_a_file_of_others_is_replaced_only_if_asked(tmp_path, monkeypatch):
         path.unlink()
     shutil.rmtree(tmp_path / ".feedmill")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("feedmill.curation.mix.finished.Finished.write_lineage", killed)
+        patch.setattr("feedmill.curation.mix.shard.Finished.write_lineage", killed)
         run(stream(tmp_path))
     assert len(list(mine.parent.glob("*.gz"))) == 1  # published, and not yet recorded as finished
     run(stream(tmp_path))

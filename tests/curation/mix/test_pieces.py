@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from feedmill.curation import blocks
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
-from feedmill.curation.mix.line_blocks import _Lines
+from feedmill.curation.mix.shard import _Lines
 from feedmill.errors import DataError
 
 LINES = st.lists(st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"") + b"\n"), max_size=12)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedmill.curation.near import cluster, graph, stars
-from feedmill.curation.near.cluster import find_clusters
+from feedmill.curation.near import adding, graph, stars
+from feedmill.curation.near.adding import find_clusters
 from feedmill.curation.near.graph import Ranges
 from feedmill.curation.near.view import View
 from feedmill.formats.arrays import write_arrays
@@ -90,7 +90,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stars, "EDGES", 3)
     monkeypatch.setattr(graph, "CHUNK", 4)
-    monkeypatch.setattr(cluster, "NODES", 7)
+    monkeypatch.setattr(adding, "NODES", 7)
 
 
 def both_ways(root: Path, rows: Sequence[int], steps: Sequence[Edges], keep: str, files: int) -> list[str]:
@@ -170,12 +170,12 @@ def test_a_hundred_thousand_documents(tmp_path: Path, monkeypatch: pytest.Monkey
         edges = np.stack([order[:-1] // 1000 * 1000, order[1:]], axis=1)
         edges = np.concatenate([edges, np.stack([order[:-1000:1000], order[1000::1000]], axis=1)])
     pairs = np.sort(edges[edges[:, 0] != edges[:, 1]], axis=1)
-    monkeypatch.setattr(cluster, "NODES", 1 << 16)
+    monkeypatch.setattr(adding, "NODES", 1 << 16)
     monkeypatch.setattr(graph, "CHUNK", 1 << 15)
     monkeypatch.setattr(stars, "EDGES", 1 << 15)
     held = list[int]()
     of = graph.read_pairs
-    for module in (stars, cluster.labels):
+    for module in (stars, adding.labels):
         monkeypatch.setattr(module, "read_pairs", lambda *a: (held.append(len(e)) or e for e in of(*a)))
     case = Case(tmp_path, count)
     (roots, kept, members), found = case.find(pairs.tolist(), files=8)

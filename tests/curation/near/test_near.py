@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from feedmill.curation.dedupe.dedupe import dedupe
-from feedmill.curation.near import adding, cluster, covering, graph, join, keys, sketch, stars
+from feedmill.curation.near import adding, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
 from feedmill.errors import ConfigError
 from feedmill.jobs import memory
@@ -58,13 +58,13 @@ def connect_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
         (stars, "EDGES", 3),
         (adding, "NODES", 40),
         (graph, "CHUNK", 10),
-        (cluster, "NODES", 40),
+        (adding, "NODES", 40),
         (covering, "NODES", 30),
     ):
         monkeypatch.setattr(module, name, value)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", slow_but(range(6), 0))
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
 def test_the_clusters_are_those_of_brute_force(folder: Path, seed: int, threshold: float) -> None:
     texts = make_texts(150, seed)
@@ -100,8 +100,9 @@ def witnesses(root: Path) -> dict[str, str]:
     return {key: row["duplicate_of"] for key, row in read_attributes(root).items() if "duplicate_of" in row}
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 40))])
-@pytest.mark.parametrize("keep", ["first", "longest"])
+@pytest.mark.parametrize(
+    ("keep", "seed"), slow_but(product(["first", "longest"], range(40)), ("first", 1), ("longest", 0))
+)
 def test_each_removed_document_has_the_first_kept_one_that_is_similar(
     folder: Path, seed: int, keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

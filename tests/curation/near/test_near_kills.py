@@ -73,7 +73,7 @@ print(die)
 """
 
 
-SPILLS = slow_but([("s", 90, 44), ("", 7, 44)], ("s", 90, 44))
+SPILLS = slow_but([("s", 300, 44), ("s", 90, 44), ("", 7, 44)], ("s", 300, 44))
 """In these, a task has memory for some tens of documents: for 2^44 instead of 2^28 bytes, it would have full room."""
 
 
@@ -92,7 +92,7 @@ def prepare(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signatures", "step", "full"), slow_but(product(["", "s"], [9, 1], [28]), ("s", 9, 28)) + SPILLS
+    ("signatures", "step", "full"), slow_but(product(["", "s"], [30, 9, 1], [28]), ("s", 30, 28)) + SPILLS
 )
 def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int, full: int) -> None:
     """Of a second run, after a first one over one of the files."""
@@ -144,7 +144,7 @@ def kill_some(folder: Path, count: int, seed: int) -> None:
 
 
 def test_killed_at_some_moments(tmp_path: Path) -> None:
-    kill_some(tmp_path, 3, 5)
+    kill_some(tmp_path, 1, 5)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_each_set_is_that_of_its_own_run(
     assert json.loads(json.dumps(report.as_dict()))["others"][1]["name"] == "dup_near_1"
 
 
-@pytest.mark.parametrize("share", slow_but([0.1, 0.35, 0.5, 0.65, 0.8, 0.95], 0.35, 0.8))
+@pytest.mark.parametrize("share", slow_but([0.1, 0.35, 0.5, 0.65, 0.8, 0.95], 0.65))
 def test_an_interrupted_run_is_finished(
     folder: Path, wanted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
-from feedmill.formats.tokens import bounds
-from feedmill.formats.tokens.bounds import bounds_path
-from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
+from feedmill.formats.tokens import manifest
+from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, bounds_path, write_manifest
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, token_size, write_bounds, write_pbin
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
@@ -319,7 +318,7 @@ class TestSidecar:
         assert len(open_one(path)) == 8_000
 
     def test_a_large_one_that_is_damaged_is_found_by_check(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bounds, "HASHED", 0)
+        monkeypatch.setattr(manifest, "HASHED", 0)
         assert not check(str(path), progress=False).findings
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(64 + 8 * 5)
@@ -336,7 +335,7 @@ class TestSidecar:
         assert open_one(path).lengths.tolist() == [5] * 8_000
 
     def test_one_with_wrong_numbers_is_refused(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bounds, "HASHED", 0)
+        monkeypatch.setattr(manifest, "HASHED", 0)
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(-8, 2)
             f.write(struct.pack("<Q", 7))
@@ -347,7 +346,7 @@ class TestSidecar:
     def test_one_with_a_wrong_number_inside_gives_no_tokens_by_it(
         self, path: Path, end: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(bounds, "HASHED", 0)
+        monkeypatch.setattr(manifest, "HASHED", 0)
         with open(bounds_path(str(path)), "r+b") as f:
             f.seek(64 + 8 * 5)
             f.write(struct.pack("<Q", end))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.tokens.base import TokenDataset, TokenShard
-from feedmill.formats.tokens.bounds import bounds_path
+from feedmill.formats.tokens.manifest import bounds_path
 from feedmill.formats.tokens.pbin import open_pbin, open_pbins, write_pbin
 from feedmill.formats.tokens.windows import BlockDataset, WindowDataset
 from feedmill.kernels.order.blocks import greedy_blocks

@@ -1,8 +1,9 @@
-"""Write the models of this folder, and what model2vec and onnxruntime, one text at a time, make of texts."""
+"""Write the models of this folder, and what model2vec and onnxruntime, one by one, make of texts and images."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from model2vec import StaticModel
 from model2vec.inference.mlp import Activation, Layer, MLPHead
 from model2vec.inference.model import StaticModelPipeline
 from onnx import helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 HERE = Path(__file__).parent
@@ -26,6 +28,8 @@ TEXTS = [
     "A dog.\n\nA cat. Rainy news!",
 ]
 D = 8
+SHAPES = [(40, 50), (32, 32), (64, 33), (20, 90)]
+"""Heights and widths of images, whose pixels are random numbers, with the seeds 0, 1, ..."""
 
 
 def tokenizer() -> Tokenizer:
@@ -97,7 +101,22 @@ def network(rng: np.random.Generator) -> dict[str, Any]:
     config = {"model_type": "bert", "max_position_embeddings": 24, "pad_token_id": 0}
     config["id2label"] = {"0": "low", "1": "middle", "2": "high"}
     (folder / "config.json").write_text(json.dumps(config) + "\n")
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return {"onnx": outputs_of(folder / "model.onnx"), "quantized": quantized(folder)}
+
+
+def quantized(plain: Path) -> dict[str, Any]:
+    """The network with dynamically quantized products, as `model_quantized.onnx` of many repositories."""
+    folder = HERE / "quantized"
+    folder.mkdir(exist_ok=True)
+    for name in ("tokenizer.json", "config.json"):
+        shutil.copy(plain / name, folder / name)
+    quantize_dynamic(plain / "model.onnx", folder / "model.onnx")
+    return outputs_of(folder / "model.onnx")
+
+
+def outputs_of(model: Path) -> dict[str, Any]:
+    """What onnxruntime makes of each text alone."""
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     cut, scores, vectors = tokenizer(), [], []
     cut.enable_truncation(24)
     for text in TEXTS:
@@ -110,7 +129,44 @@ def network(rng: np.random.Generator) -> dict[str, Any]:
     return {"scores": scores, "vectors": vectors}
 
 
+def vision(rng: np.random.Generator) -> dict[str, Any]:
+    """A convolution over patches and a projection, after CLIP's image processor, of images of noise."""
+    import transformers
+    from PIL import Image
+
+    weights = {
+        "kernel": rng.standard_normal((4, 3, 8, 8)) * 0.1,
+        "projection": rng.standard_normal((64, D)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["pixel_values", "kernel"], ["patches"], strides=[8, 8]),
+        helper.make_node("Flatten", ["patches"], ["flat"]),
+        helper.make_node("Tanh", ["flat"], ["bent"]),
+        helper.make_node("MatMul", ["bent", "projection"], ["image_embeds"]),
+    ]
+    stored = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    inputs = [helper.make_tensor_value_info("pixel_values", 1, ["n", 3, 32, 32])]
+    outputs = [helper.make_tensor_value_info("image_embeds", 1, ["n", D])]
+    graph = helper.make_graph(nodes, "vision", inputs, outputs, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    folder = HERE / "vision"
+    (folder / "onnx").mkdir(parents=True, exist_ok=True)
+    onnx.save(model, folder / "onnx/vision_model.onnx")
+    processor = transformers.CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32)
+    processor.save_pretrained(str(folder))
+    (folder / "config.json").write_text(json.dumps({"model_type": "clip"}) + "\n")
+    session = onnxruntime.InferenceSession(str(folder / "onnx/vision_model.onnx"), providers=["CPUExecutionProvider"])
+    vectors = []
+    for seed, (height, width) in enumerate(SHAPES):
+        pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+        given = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"]
+        vectors.append(session.run(None, {"pixel_values": given})[0][0].tolist())
+    return {"shapes": SHAPES, "vectors": vectors}
+
+
 if __name__ == "__main__":
     generator = np.random.default_rng(7)
-    found = {"texts": TEXTS, "static": static(generator), "onnx": network(generator)}
+    found = {"texts": TEXTS, "static": static(generator), **network(generator)}
+    found["vision"] = vision(np.random.default_rng(8))
     (HERE / "expected.json").write_text(json.dumps(found, indent=1) + "\n")

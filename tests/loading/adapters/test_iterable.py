@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -20,6 +21,14 @@ from helpers.torch_workers import raises
 
 data = pytest.importorskip("torch.utils.data")
 WORKERS = (0, 1, 2, 3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_waits() -> Iterator[None]:
+    """Workers that an error left are joined for five seconds each before they are ended, when garbage is collected."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+        yield
 
 
 def positions(batches: Any) -> list[list[int]]:

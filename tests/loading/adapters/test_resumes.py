@@ -489,12 +489,12 @@ FAULTS = (
 )
 REFUSED = (another_data_set, another_mixture)
 FAST = (in_flight, loaded_late, *REFUSED)
-"""Faults that are tried with the slowest trainer by default."""
+"""Faults that are tried with the slowest trainers by default."""
 PAIRS = [
     pytest.param(
         *(fault, adapter),
         id=f"{fault.__name__}-{adapter.__name__.lower()}",
-        marks=[pytest.mark.slow] if adapter is Transformers and fault not in FAST else [],
+        marks=[pytest.mark.slow] if adapter in (Lightning, Transformers) and fault not in FAST else [],
     )
     for fault in FAULTS
     for adapter in ADAPTERS

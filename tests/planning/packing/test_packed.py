@@ -356,6 +356,7 @@ def test_a_row_longer_than_all_documents_takes_no_more_memory(tmp_path: Path, mo
     ],
 )
 def test_what_cannot_be_packed_is_refused(build, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("feedmill.planning.packing.segments._MOST_EMPTY", 2)
     with pytest.raises((ConfigError, DataError), match=message):
         build(tmp_path)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.formats.braces import MAX_EXPANSION, expand
+from feedmill.formats.tar.names import MAX_EXPANSION, expand
 from feedmill.planning.recipes.recipe import Recipe
 
 

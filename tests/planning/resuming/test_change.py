@@ -19,6 +19,7 @@ from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming import proof
+from helpers.durations import slow_but
 from helpers.number_dataset import Growing, Numbered
 from helpers.token_dataset import Tokenized
 
@@ -233,11 +234,11 @@ def random_source(rng: random.Random, name: str, folder: Path) -> dict[str, Any]
     return {"recipe": str(file), "name": name}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but(range(4), 0))
 def test_a_mixture_of_sources_of_every_kind_changes_and_grows_in_mid_run(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 mixtures: a change from the position on is proven by structure, whatever the sources are."""
+    """200 mixtures, 50 by default: a change from the position on is proven by structure, whatever the sources are."""
     monkeypatch.setattr(proof, "MOST", 0)
     rng = random.Random(seed)
     sizes = {f"{name}{end}": max(size - 2 * len(end), 6) for name, size in SIZES.items() for end in ("", "1", "2")}
@@ -299,9 +300,9 @@ def varied(rng: random.Random, recipe: dict[str, Any]) -> dict[str, Any]:
     return recipe
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", slow_but(range(6), 0, 1))
 def test_the_decision_is_that_of_comparing_every_sample(seed: int) -> None:
-    """360 pairs of recipes, each resumed at five positions, some over data that grew or changed."""
+    """360 pairs of recipes, each resumed at five positions, some over data that grew or changed; 120 by default."""
     rng = random.Random(seed)
     allowed = refused = 0
     for _ in range(60):

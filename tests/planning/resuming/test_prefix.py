@@ -162,13 +162,13 @@ def renumbered(node: Node) -> tuple[Node, dict[int, int]]:
     return node, {leaf: leaf for leaf in node.leaves}
 
 
-@pytest.mark.parametrize("seed", slow_but(range(8), 0, 1, 2))
+@pytest.mark.parametrize("seed", slow_but(range(8), 0))
 def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_difference(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pairs of trees, each at several positions; the expected answer by locating all samples before.
 
-    The default run has 600 of 1,600 pairs.
+    The default run has 200 of 1,600 pairs.
     """
     rng = random.Random(seed)
     proven = proven_of_equal = equal = 0
@@ -204,7 +204,7 @@ def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_diff
     assert proven > 100 and proven_of_equal > 0.6 * equal
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but(range(4), 0))
 def test_an_outline_builds_the_tree_again_also_over_data_that_grew(seed: int) -> None:
     rng = random.Random(seed)
     built = 0

@@ -15,8 +15,7 @@ from feedmill.documents.batch import BadDocument
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.checks import UNTHINKING
 from feedmill.tokens.chat.forms import conversation_of, form_of
-from feedmill.tokens.chat.mediatexts import Placing
-from feedmill.tokens.chat.reader import find_template, special_tokens
+from feedmill.tokens.chat.reader import Placing, find_template, special_tokens
 from feedmill.tokens.chat.render import Template
 from feedmill.tokens.tokenizer import load_tokenizer
 

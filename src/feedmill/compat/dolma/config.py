@@ -19,7 +19,7 @@ import orjson
 import typer
 
 from feedmill.errors import ConfigError, suggestion
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.storage import open_store, split_url
 from feedmill.storage.limits import check_nesting
 

@@ -58,7 +58,7 @@ _RENAMED = {
     "FileCacheLazy": ("loading.cachepool", "FileCacheLazy"),
     "Sample": ("samples.types", "TypedSample"),
     "TaskEncoder": ("loading.typed", "TypedTaskEncoder"),
-    "prepare_metadataset": ("indexing.prepare_joins", "prepare_joins"),
+    "prepare_metadataset": ("indexing.prepare", "prepare_joins"),
 }
 _HERE = {
     "BasicDataLoader": "loader",

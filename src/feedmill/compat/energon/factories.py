@@ -22,10 +22,10 @@ from feedmill.compat.energon.settings import METHODS, PREPARE
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
-from feedmill.formats.braces import expand
 from feedmill.formats.energon.prepared import INFO
 from feedmill.formats.sample import Sample
 from feedmill.formats.settings import Fate
+from feedmill.formats.tar.names import expand
 from feedmill.indexing.prepare import prepare
 from feedmill.samples import types
 from feedmill.samples.crude import CrudeSample

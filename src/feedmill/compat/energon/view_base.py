@@ -1,4 +1,4 @@
-"""Bases of Energon's wrappers of datasets (`feedmill.compat.energon.sample_views`, `feedmill.compat.energon.views`)."""
+"""Bases of Energon's wrappers of datasets (`feedmill.compat.energon.views`, `feedmill.compat.energon.views`)."""
 
 from __future__ import annotations
 

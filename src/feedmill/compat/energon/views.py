@@ -1,25 +1,425 @@
-"""Energon's wrappers that limit, repeat, concatenate or blend datasets.
+"""Energon's wrappers: map, filter, batch, group and pack one dataset; limit, repeat, concatenate and blend several.
 
-They run in the process of the training loop, on what the loaders of the inner datasets yield.
+Over the samples of an `EnergonDataset` that is not batched, the first become hooks of its task encoder, so that workers
+run them. Over any other dataset, and the others always, the functions run in the process of the training loop, on what
+its loader yields.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from feedmill.compat.energon.base import LoaderOptions, SavableDataset
 from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.datasets import EnergonDataset
 from feedmill.compat.energon.errors import without_effect
-from feedmill.compat.energon.sample_views import BatchDataset
-from feedmill.compat.energon.streams import Blended, Concatenated, Repeated, Stream
-from feedmill.compat.energon.view_base import BaseWrapperDataset, plain_of
+from feedmill.compat.energon.streams import Batched, Blended, Concatenated, Iterated, Mapped, Repeated, Stream
+from feedmill.compat.energon.view_base import BaseWrapperDataset, OfSamples, plain_of
 from feedmill.compat.energon.worker import WorkerConfig
+from feedmill.errors import ConfigError
+from feedmill.loading.encoder import TaskEncoder, drawn
 from feedmill.loading.epochs import EpochLoader
+from feedmill.loading.failures import SkipSample
+from feedmill.loading.typed import AugmentTaskEncoder
+
+_BEFORE_PACKING = ("encode_sample", "preencode_sample", "postencode_sample")
+
+
+class MapDataset(OfSamples):
+    """The items of a dataset after a function.
+
+    Args:
+        map_fn: maps one item. It may raise `SkipSample`, or be a generator function that yields any number of items.
+        failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        stateless_map_fn, map_fn_config: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        map_fn: Callable[[Any], Any],
+        *,
+        stateless_map_fn: bool = False,  # noqa: ARG002
+        map_fn_config: Any = None,  # noqa: ARG002
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.map_fn, self.failure_tolerance = map_fn, failure_tolerance
+
+    def plain(self) -> EnergonDataset | None:
+        inner = self._unbatched()
+        if inner is None:
+            return None
+        encoder = Mapping(inner.task_encoder, self.map_fn)
+        encoder.failure_tolerance = self.failure_tolerance
+        return replace(inner, task_encoder=encoder)
+
+    def _stream(self, options: LoaderOptions) -> Stream:
+        handler = self.worker_config.global_error_handler
+        return Mapped(self.dataset.stream(options), self.map_fn, handler, self.failure_tolerance)
+
+
+class FilterDataset(MapDataset):
+    """The items of a dataset for which a function returns true.
+
+    Args:
+        filter_fn: returns whether to keep an item.
+        filter_fn_config: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        *,
+        filter_fn: Callable[[Any], bool],
+        filter_fn_config: Any = None,  # noqa: ARG002
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, Filtering(filter_fn), worker_config=worker_config)
+        self.filter_fn = filter_fn
+
+
+class IterMapDataset(BaseWrapperDataset):
+    """The items that a function of an iterator yields.
+
+    A state is that of the inner dataset: items that the function has taken and not yet yielded are lost in a resume.
+
+    Args:
+        iter_map_fn: iterator -> iterator.
+        len_map_fn: length of the inner dataset -> length of this one.
+        stateless_iter_fn, iter_map_fn_config: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        iter_map_fn: Callable[[Iterator[Any]], Iterator[Any]],
+        *,
+        len_map_fn: Callable[[int], int] = lambda length: length,
+        stateless_iter_fn: bool = False,  # noqa: ARG002
+        iter_map_fn_config: Any = None,  # noqa: ARG002
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.iter_map_fn, self.len_map_fn = iter_map_fn, len_map_fn
+
+    def _stream(self, options: LoaderOptions) -> Stream:
+        return Iterated(self.dataset.stream(options), self.iter_map_fn, self.len_map_fn)
+
+
+class BatchDataset(OfSamples):
+    """Batches of the items of a dataset.
+
+    Args:
+        batch_size: items per batch.
+        batcher: list of items -> batch. It may raise `SkipSample`.
+        drop_last: whether to drop a smaller last batch.
+        failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        batcher_stateless, batcher_config: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        batch_size: int,
+        batcher: Callable[[list[Any]], Any],
+        *,
+        batcher_stateless: bool = False,  # noqa: ARG002
+        batcher_config: Any = None,  # noqa: ARG002
+        drop_last: bool = False,
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.batch_size, self.batcher, self.drop_last = batch_size, batcher, drop_last
+        self.failure_tolerance = failure_tolerance
+
+    def plain(self) -> EnergonDataset | None:
+        inner = self._unbatched()
+        if inner is None:
+            return None
+        encoder = Batching(inner.task_encoder, self.batcher)
+        encoder.failure_tolerance = self.failure_tolerance
+        return replace(inner, task_encoder=encoder, batch_size=self.batch_size, drop_last=self.drop_last)
+
+    def _stream(self, options: LoaderOptions) -> Stream:
+        lists = Batched(self.dataset.stream(options), self.batch_size, drop_last=self.drop_last)
+        return Mapped(lists, self.batcher, self.worker_config.global_error_handler, self.failure_tolerance)
+
+
+class _Selecting(OfSamples):
+    """A wrapper that exists as hooks of a task encoder only."""
+
+    def _stream(self, options: LoaderOptions) -> Stream:  # noqa: ARG002
+        raise ConfigError(
+            f"{type(self).__name__} needs the single samples of a dataset: {self.dataset} is batched or combined",
+            kind="unsupported",
+            fix="Wrap get_train_dataset(..., batch_size=None), or use the hooks of a task encoder.",
+        )
+
+
+class GroupBatchDataset(_Selecting):
+    """Batches of samples with equal keys. As with `batch_group_criterion`, groups are made in windows.
+
+    Args:
+        fixed_batch_size: samples per batch; None for the size that `sample_group_key` returns.
+        sample_group_key: sample -> (key of its group, batch size of the group or None).
+        batcher: list of samples -> batch.
+        drop_last: whether to drop smaller batches at the end of a window.
+        failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        batcher_stateless, batcher_config: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        fixed_batch_size: int | None,
+        sample_group_key: Callable[[Any], tuple[Hashable, int | None]],
+        batcher: Callable[[list[Any]], Any],
+        *,
+        batcher_stateless: bool = False,  # noqa: ARG002
+        batcher_config: Any = None,  # noqa: ARG002
+        drop_last: bool = False,
+        failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.fixed_batch_size, self.sample_group_key = fixed_batch_size, sample_group_key
+        self.batcher, self.drop_last, self.failure_tolerance = batcher, drop_last, failure_tolerance
+
+    def plain(self) -> EnergonDataset | None:
+        inner = self._unbatched()
+        if inner is None:
+            return None
+        encoder = Grouping(inner.task_encoder, self.sample_group_key, self.fixed_batch_size, self.batcher)
+        encoder.failure_tolerance = self.failure_tolerance
+        return replace(inner, task_encoder=encoder, batch_size=self.fixed_batch_size, drop_last=self.drop_last)
+
+
+class PackingDataset(_Selecting):
+    """Packs of the samples of a dataset.
+
+    Args:
+        buffer_size: number of samples from which packs are selected.
+        pre_packer: samples -> list of the samples of each pack.
+        final_packer: samples of a pack -> pack.
+        sample_encoder: finishes the encoding of a selected sample; None for nothing.
+        sample_encoder_failure_tolerance: number of failures in a row that end the iteration; 0 for no limit.
+        final_packer_stateless, sample_encoder_stateless, packer_config, pre_packer_failure_tolerance,
+            final_packer_failure_tolerance: ignored.
+    """
+
+    @signed
+    def __init__(
+        self,
+        dataset: SavableDataset,
+        buffer_size: int,
+        pre_packer: Callable[[list[Any]], list[list[Any]]],
+        final_packer: Callable[[list[Any]], Any],
+        *,
+        final_packer_stateless: bool = False,  # noqa: ARG002
+        sample_encoder: Callable[[Any], Any] | None = None,
+        sample_encoder_stateless: bool = False,  # noqa: ARG002
+        packer_config: Any = None,  # noqa: ARG002
+        pre_packer_failure_tolerance: int = 100,  # noqa: ARG002
+        final_packer_failure_tolerance: int = 100,  # noqa: ARG002
+        sample_encoder_failure_tolerance: int = 100,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.buffer_size, self.pre_packer, self.final_packer = buffer_size, pre_packer, final_packer
+        self.sample_encoder, self.failure_tolerance = sample_encoder, sample_encoder_failure_tolerance
+
+    def plain(self) -> EnergonDataset | None:
+        inner = self._unbatched()
+        if inner is None:
+            return None
+        encoder = Packing(inner.task_encoder, self.pre_packer, self.final_packer, self.sample_encoder)
+        encoder.failure_tolerance = self.failure_tolerance
+        return replace(inner, task_encoder=encoder, buffer=self.buffer_size)
+
+
+class _Over(AugmentTaskEncoder):
+    """An encoder over another one, whose hooks of single samples it calls as one."""
+
+    _stock = True
+    _whole = "encode_sample"
+    failure_tolerance: int = 100
+
+    def _encoded(self, sample: Any, rng: np.random.Generator | None) -> Any:
+        """Return the sample, or the samples that were yielded, after all hooks of single samples."""
+        rng = drawn(rng)
+        if self._task_encoder.overrides("encode_sample"):
+            return self._hook("encode_sample")(sample, rng)
+        before, after = self._hook("preencode_sample"), self._hook("postencode_sample")
+        first, second = map(self._task_encoder.yields, ("preencode_sample", "postencode_sample"))
+        made = before(sample, rng)
+        if not first and not second:
+            return after(made, rng)
+        return _each(made if first else [made], lambda one: after(one, rng), second)
+
+    def yields(self, hook: str) -> bool:
+        if hook == self._whole:
+            return any(map(self._task_encoder.yields, _BEFORE_PACKING))
+        return False if hook in _BEFORE_PACKING else super().yields(hook)
+
+    def overrides(self, hook: str) -> bool:
+        if hook in _BEFORE_PACKING:
+            return hook == self._whole
+        return super().overrides(hook)
+
+
+class Mapping(_Over):
+    """Calls a function with each encoded sample.
+
+    Args:
+        task_encoder: the inner encoder.
+        function: maps a sample. It may raise `SkipSample` or yield.
+    """
+
+    def __init__(self, task_encoder: TaskEncoder, function: Callable[[Any], Any]) -> None:
+        super().__init__(task_encoder)
+        self.function = function
+        self._yields = inspect.isgeneratorfunction(getattr(function, "__seeded_function__", function))
+
+    def encode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        made = self._encoded(sample, rng)
+        return _each(made, self.function, self._yields) if super().yields("encode_sample") else self.function(made)
+
+    def yields(self, hook: str) -> bool:
+        return super().yields(hook) or (hook == "encode_sample" and self._yields)
+
+
+class Filtering:
+    """A function that returns a sample, or skips it.
+
+    Args:
+        keep: returns whether to keep a sample.
+    """
+
+    def __init__(self, keep: Callable[[Any], bool]) -> None:
+        self.keep = keep
+
+    def __call__(self, sample: Any) -> Any:
+        if not self.keep(sample):
+            raise SkipSample
+        return sample
+
+
+class Batching(AugmentTaskEncoder):
+    """Makes batches by a function.
+
+    Args:
+        task_encoder: the inner encoder, for single samples.
+        batcher: list of samples -> batch.
+    """
+
+    failure_tolerance: int = 100
+
+    def __init__(self, task_encoder: TaskEncoder, batcher: Callable[[list[Any]], Any]) -> None:
+        super().__init__(task_encoder)
+        self.batcher = batcher
+
+    def batch(self, samples: list[Any]) -> Any:
+        return self.batcher(samples)
+
+    def encode_batch(self, batch: Any) -> Any:
+        return batch
+
+    def yields(self, hook: str) -> bool:
+        if hook in ("batch", "encode_batch"):
+            return hook == "batch" and inspect.isgeneratorfunction(self.batcher)
+        return super().yields(hook)
+
+
+class Grouping(Batching):
+    """Makes batches of samples with equal keys.
+
+    Args:
+        task_encoder: the inner encoder, for single samples.
+        key_of: sample -> (key, batch size or None).
+        size: samples per batch; None for the size that `key_of` returns.
+        batcher: list of samples -> batch.
+    """
+
+    def __init__(
+        self,
+        task_encoder: TaskEncoder,
+        key_of: Callable[[Any], tuple[Hashable, int | None]],
+        size: int | None,
+        batcher: Callable[[list[Any]], Any],
+    ) -> None:
+        super().__init__(task_encoder, batcher)
+        self.key_of, self.size = key_of, size
+
+    def batch_group_criterion(self, sample: Any) -> tuple[Hashable, int | None]:
+        key, size = self.key_of(sample)
+        return key, size if self.size is None else self.size
+
+
+class Packing(_Over):
+    """Packs encoded samples.
+
+    Args:
+        task_encoder: the inner encoder, for single samples.
+        select: samples -> list of the samples of each pack.
+        pack: samples of a pack -> pack.
+        finish: finishes the encoding of a selected sample; None for nothing.
+    """
+
+    _whole = "preencode_sample"
+
+    def __init__(
+        self,
+        task_encoder: TaskEncoder,
+        select: Callable[[list[Any]], list[list[Any]]],
+        pack: Callable[[list[Any]], Any],
+        finish: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__(task_encoder)
+        self.select, self.pack, self.finish = select, pack, finish
+
+    def preencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:
+        return self._encoded(sample, rng)
+
+    def postencode_sample(self, sample: Any, rng: np.random.Generator | None = None) -> Any:  # noqa: ARG002
+        return sample if self.finish is None else self.finish(sample)
+
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        return self.select(samples)
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        return self.pack(samples)
+
+    def overrides(self, hook: str) -> bool:
+        return self.finish is not None if hook == "postencode_sample" else super().overrides(hook)
+
+    def yields(self, hook: str) -> bool:
+        own = {"postencode_sample": self.finish, "pack_selected_samples": self.pack}
+        return inspect.isgeneratorfunction(own[hook]) if hook in own else super().yields(hook)
+
+
+def _each(items: Any, function: Callable[[Any], Any], yields: bool) -> Iterator[Any]:
+    """Yield the results of a function, which may skip items or yield several."""
+    for item in items:
+        try:
+            made = function(item)
+            yield from made if yields else (made,)
+        except SkipSample:
+            continue
 
 
 class LimitDataset(BaseWrapperDataset):

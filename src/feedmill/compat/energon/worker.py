@@ -9,7 +9,7 @@ from typing import Any
 
 from feedmill.compat.energon.closed import signed
 from feedmill.compat.energon.errors import log_exception, reraise_exception, without_effect
-from feedmill.loading.ranks import given_or_found
+from feedmill.loading.layout import given_or_found
 from feedmill.loading.typed import current
 
 __all__ = ["WorkerConfig"]

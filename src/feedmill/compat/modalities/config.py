@@ -23,7 +23,7 @@ import yaml
 from feedmill.errors import ConfigError
 from feedmill.formats import yamls
 from feedmill.formats.settings import Table, not_used
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.storage import open_store, split_url
 
 logger = logging.getLogger("feedmill")

@@ -22,8 +22,8 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError
 from feedmill.formats.bloom import BloomFilter
 from feedmill.formats.documents import write_lines
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ahead, ordered_map
 from feedmill.kernels.hashing import ahash
 from feedmill.storage.codec import compression

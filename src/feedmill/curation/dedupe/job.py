@@ -20,11 +20,11 @@ from feedmill.documents.file import DocumentFile, in_datasets
 from feedmill.documents.find import find_once
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.bloom import write_bloom
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import current
 from feedmill.jobs.journal import Journal
 from feedmill.jobs.memory import room_of
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import LocalStore, Store, open_store, paths_of, split_url
 

@@ -20,8 +20,8 @@ from feedmill.formats.arrays import Arrays, pack_arrays, unpack_arrays
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.unit_files import stored, write_unit
-from feedmill.storage.boot import boot_id
-from feedmill.storage.os_errors import storage_error
+from feedmill.storage.base import storage_error
+from feedmill.storage.locks import boot_id
 
 _AT_ONCE = 16
 """Number of files read concurrently from an object store."""

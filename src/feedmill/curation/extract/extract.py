@@ -1,4 +1,7 @@
-"""The verb ``extract``: make documents from web archives."""
+"""The verb ``extract``: make documents from web archives.
+
+The form of Feedmill: documents, and an attribute set for each tagger.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from feedmill.curation.blocks import first_to_cut
+from feedmill.curation.documents import RowWithMetadata
 from feedmill.curation.extract import linearizers
-from feedmill.curation.extract.documents import DocumentForm
 from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive, is_up_to_date
-from feedmill.curation.extract.pages import Settings
+from feedmill.curation.extract.pages import Draft, Form, Pieces, Settings
 from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Extract
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
+from feedmill.curation.tag import attribute_row
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.record_folders import FOLDER
 from feedmill.documents.warc.find import find_archives, stem
-from feedmill.documents.warc.pages import KINDS, PageFilter
+from feedmill.documents.warc.pages import KINDS, Page, PageFilter, read_pages
+from feedmill.documents.warc.records import Fault, Record
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
 from feedmill.jobs.engine import Where, in_units, key_of
-from feedmill.jobs.left_out import LeftOut
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import LeftOut
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
@@ -261,3 +268,49 @@ def _refuse_shared(tasks: Sequence[ExtractTask]) -> None:
                 kind="name-clash",
                 fix="Extract them into separate folders, or name the folder above both.",
             )
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentForm(Form):
+    """Documents with ``id``, ``text``, ``source``, ``created`` and ``metadata``.
+
+    Attributes:
+        archive: path of the archive below the folder that was given.
+        source: the ``source`` of the documents.
+        wanted: which pages are read.
+        html: keep the HTML in ``metadata.html``.
+        sets: names of the attribute sets.
+    """
+
+    archive: str
+    source: str
+    wanted: PageFilter
+    html: bool
+    sets: tuple[str, ...]
+
+    def drafts(self, items: Sequence[Record | Fault], info: Record | None) -> Iterator[Draft | Fault]:  # noqa: ARG002
+        for page in read_pages(items, self.wanted):
+            yield page if isinstance(page, Fault) else self._draft(page)
+
+    def _draft(self, page: Page) -> Draft:
+        metadata: dict[str, Any] = {
+            "url": page.url,
+            "content_type": page.mime,
+            "charset": page.charset,
+            "warc": self.archive,
+            "offset": page.offset,
+            "html": page.text,
+        }
+        text, html = (page.text, None) if page.is_text else ("", page.text)
+        name = page.id or f"{self.archive}:{page.number}"
+        row = RowWithMetadata(id=name, text=text, source=self.source, metadata=metadata)
+        return Draft(page.offset, page.url, row, html, {"created": page.date} if page.date else {})
+
+    def rows(self, draft: Draft, pieces: Pieces) -> list[bytes]:
+        row = draft.row
+        metadata = {key: value for key, value in (row.metadata or {}).items() if key != "html" or self.html}
+        document = {"id": row.id, "text": row.text, "source": row.source, **draft.fields, "metadata": metadata}
+        return [_encode(document), *(attribute_row(row, [pieces[name]]) for name in self.sets)]

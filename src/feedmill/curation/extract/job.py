@@ -28,7 +28,7 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.inside import count_read
-from feedmill.jobs.left_out import SHOWN, LeftOut
+from feedmill.jobs.reports import SHOWN, LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store
 from feedmill.storage.hashed import HashedReader

@@ -4,9 +4,9 @@ A configuration has streams; each output of a stream is a shard of work, in whic
 attributes are read in step, judged, changed and written.
 
 - `config.py`: streams, rules and replacements; `limits.py`: short rules; `schema.py`: the JSON schema for editors.
-- `job.py`: inputs, outputs, checks and the `report.py`; `counts.py`: numbers of documents; `finished.py`: what is done.
-- `shard.py`: writes one output, from blocks of lines (`line_blocks.py`). `merging.py` adds to documents the attributes
-  that `attributes.py` reads, as far as the stream needs them (`needs.py`).
+- `job.py`: inputs, outputs, checks and the `report.py`.
+- `shard.py`: writes one output, from blocks of lines, and knows what is done. `merging.py` adds to documents the
+  attributes that `attributes.py` reads, as far as the stream needs them.
 - `rules.py`: which documents to keep; `spans.py` and `bulk.py`: replace spans, one by one and many at once.
 - `align.py`: attributes belong to their documents; `names.py`: rules name attributes that exist.
 - `verdict.py`: why a document was kept or dropped.

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from feedmill.curation.mix.attributes import needed_attributes, whole_attribute
 from feedmill.curation.mix.config import Stream
-from feedmill.curation.mix.needs import needed_attributes, whole_attribute
 from feedmill.curation.mix.spans import bounds
 from feedmill.documents.rows import dump
 from feedmill.kernels.jsonl.rawtexts import cut

@@ -13,20 +13,18 @@ from feedmill.curation.attribute_set import fingerprint
 from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
-from feedmill.curation.mix.counts import Counts
-from feedmill.curation.mix.finished import Finished
 from feedmill.curation.mix.merging import Shard
 from feedmill.curation.mix.names import check_names, tag_command, with_whole_names
-from feedmill.curation.mix.report import MixReport, StreamReport
-from feedmill.curation.mix.shard import mixed, write_shard
+from feedmill.curation.mix.report import Counts, MixReport, StreamReport
+from feedmill.curation.mix.shard import Finished, mixed, write_shard
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
 from feedmill.errors import ConfigError, EmptyResult, refuse_empty
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.dry_run import DryRun, perform, run_dry
 from feedmill.jobs.engine import Where, current, in_units, is_alone, key_of
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store

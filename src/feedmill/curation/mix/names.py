@@ -19,9 +19,9 @@ import msgspec
 
 from feedmill.curation import records
 from feedmill.curation.attribute_set import read_manifest
+from feedmill.curation.mix.attributes import expressions
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.limits import Limit, resolved
-from feedmill.curation.mix.needs import expressions
 from feedmill.curation.spans import attribute_name
 from feedmill.documents.expressions import named_below
 from feedmill.documents.file import DocumentFile

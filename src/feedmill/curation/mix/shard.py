@@ -1,29 +1,36 @@
-"""Write one output of a stream: read its inputs, merge attributes, apply the rules, and write the documents."""
+"""Write one output of a stream: read its inputs, merge attributes, apply the rules, and write the documents.
+
+Inputs are cut into pieces, so that several processes can filter one file. Which outputs are finished is a small JSON
+file for each, in a `RecordFolder`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
+import orjson
 import xxhash
 
 from feedmill.curation.mix.attributes import Attributes
 from feedmill.curation.mix.config import Stream
-from feedmill.curation.mix.counts import Counts
-from feedmill.curation.mix.finished import Finished
-from feedmill.curation.mix.line_blocks import LineBlock, pieces
 from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
+from feedmill.curation.mix.report import Counts
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.lineage.runs import Runs
-from feedmill.documents.lineage.sidecar import Origins
+from feedmill.documents.lineage.sidecar import Origins, Runs, hidden
+from feedmill.documents.lines import read_blocks
+from feedmill.documents.record_folders import Records
 from feedmill.documents.rows import dump, dump_lines
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.documents import write_lines
+from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.garbage import uncollected
 from feedmill.jobs.run import run
@@ -247,3 +254,109 @@ def _failed(error: Exception, document: Document, file: DocumentFile, line: int)
         kind="bad-document",
         fix="Make the expression accept documents like this one (jq: '(...)? // default'), or fix the document.",
     )
+
+
+_NEWLINE = 10
+
+
+class LineBlock(NamedTuple):
+    """Lines of a file.
+
+    Attributes:
+        file: Number of the file.
+        line: Number of the first line, from 1.
+        lines: Lines of documents with line ends.
+        attributes: Path of each attribute file, and its lines for these documents.
+    """
+
+    file: int
+    line: int
+    lines: bytes
+    attributes: tuple[tuple[str, bytes], ...]
+
+    def __repr__(self) -> str:
+        return f"the lines from {self.line} on of file {self.file}"
+
+
+class _Lines:
+    """Lines of a file that is read in chunks."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._left = chunks, b""
+
+    def take(self, count: int) -> bytes:
+        """Return the next lines, fewer at the end of the file."""
+        parts = []
+        while count and (chunk := self._left or next(self._chunks, b"")):
+            have = rows_in(chunk)
+            if have > count:
+                ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE)
+                at, have = int(ends[count - 1]) + 1, count
+            else:
+                at = len(chunk)
+            parts.append(chunk[:at])
+            self._left = chunk[at:]
+            count -= have
+        return b"".join(parts)
+
+
+def rows_in(lines: bytes) -> int:
+    """Return the number of lines; the last one may lack its line end."""
+    return lines.count(b"\n") + (not lines.endswith(b"\n"))
+
+
+def pieces(files: Sequence[DocumentFile], attributes: Sequence[str], packed: str | None) -> Iterator[LineBlock]:
+    """Yield the pieces of files in order, with the lines of their attribute sets that exist.
+
+    Args:
+        packed: Compression of the documents; by default given by their names.
+    """
+    for number, file in enumerate(files):
+        store = file.store()
+        with ExitStack() as stack:
+            paths = [path for name in attributes if store.exists(path := file.attributes(name))]
+            sets = [(p, _Lines(stack.enter_context(closing(read_lines(store, p, json=True))))) for p in paths]
+            line = 1
+            for lines in stack.enter_context(closing(read_blocks(file, packed=packed))):
+                rows = rows_in(lines)
+                yield LineBlock(number, line, lines, tuple((store.locate(path), one.take(rows)) for path, one in sets))
+                line += rows
+
+
+class Finished(Records):
+    """Records of the finished outputs in a folder, by their paths in it."""
+
+    def read(self, output: str) -> dict[str, Any] | None:
+        """Return the record of an output, or None if it is missing or invalid."""
+        for place in self.places:
+            if place.store.exists(place.path(output)):
+                with contextlib.suppress(orjson.JSONDecodeError, FeedmillError):
+                    content = orjson.loads(place.store.read(place.path(output)))
+                    if isinstance(content, dict):
+                        return content
+        return None
+
+    def record(self, output: str, record: dict[str, Any]) -> None:
+        """Write the record of a published output."""
+        self.write(output, orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+
+    def begin(self, output: str) -> None:
+        """Write that a filter makes this output. It is synced: if it were lost, the output would be no filter's."""
+        self.write(output, orjson.dumps({"begun": True}), durable=True)
+
+    def forget(self, output: str) -> None:
+        """Remove the record of an output that was not published."""
+        for place in self.places:
+            place.store.delete(place.path(output))
+
+    def write_lineage(self, output: str, data: bytes) -> None:
+        """Write the lineage of a published output."""
+        self.place.store.write_note(hidden(self.place, output), data)
+
+    def has_lineage(self, output: str) -> bool:
+        """Return whether there is the lineage of an output."""
+        return self.place.store.exists(hidden(self.place, output))
+
+    def remove_lineage(self, output: str) -> None:
+        """Remove the lineage of an output that is about to be replaced, or removed."""
+        self.place.store.delete(hidden(self.place, output))

@@ -21,9 +21,11 @@ Long = Literal["first", "windows"]
 Device = Literal["auto", "cpu", "cuda"]
 _WEIGHTS = "model.safetensors"
 _TOKENIZER = "tokenizer.json"
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _SENTENCES = "config_sentence_transformers.json"
 _STATIC = "0_StaticEmbedding"
 _ONNX = ("model.onnx", "onnx/model.onnx")
+_VISION = ("onnx/vision_model.onnx", "vision_model.onnx")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -90,7 +92,7 @@ def name_of(path: str) -> str:
     if os.path.splitext(stem)[1] in (".onnx", ".safetensors", ".bin", ".ftz"):
         stem = os.path.splitext(stem)[0]
         folder = os.path.dirname(whole)
-        if stem.startswith("model"):
+        if stem.startswith(("model", "vision_model", "text_model")):
             stem = os.path.basename(os.path.dirname(folder) if folder.endswith("/onnx") else folder)
     name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
     return name if name[:1].isalpha() else f"model_{name}"
@@ -133,14 +135,30 @@ class ModelFiles:
     @property
     def tokenizer(self) -> str:
         """Path of the tokenizer."""
-        near = os.path.join(os.path.dirname(self.weights), _TOKENIZER)
-        return near if os.path.isfile(near) else os.path.join(self.folder, _TOKENIZER)
+        return self._beside(_TOKENIZER)
+
+    @property
+    def processor(self) -> str:
+        """Path of the settings by which images are prepared."""
+        found = [self._beside(name) for name in _PROCESSORS]
+        return next((path for path in found if os.path.isfile(path)), found[0])
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model reads images, not texts: it says how these are prepared."""
+        text = os.path.basename(self.weights).startswith("text")
+        return self.kind in ("onnx", "transformers") and not text and os.path.isfile(self.processor)
+
+    def _beside(self, name: str) -> str:
+        near = os.path.join(os.path.dirname(self.weights), name)
+        return near if os.path.isfile(near) else os.path.join(self.folder, name)
 
     def files(self) -> dict[str, str]:
         """Return the files that decide results, by their paths in the folder."""
         if self.kind == "fasttext":
             return {os.path.basename(self.weights): self.weights}
-        beside, found = os.path.dirname(self.weights), [self.weights, self.tokenizer]
+        beside, found = os.path.dirname(self.weights), [self.weights]
+        found.append(self.processor if self.reads_images else self.tokenizer)
         names = ["config.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json", _SENTENCES]
         found += [os.path.join(self.folder, name) for name in (*names, "head.safetensors")]
         if self.kind == "onnx":  # weights can lie in further files, of any name
@@ -185,7 +203,8 @@ def find_model(path: str) -> ModelFiles:
 
     A folder, or a file in it: ``model.onnx`` (or ``onnx/model.onnx``) with a ``tokenizer.json``; else static embeddings
     of model2vec or sentence-transformers; else ``model.safetensors`` with a ``config.json`` of transformers. A file
-    ``.bin`` or ``.ftz`` alone is one of fastText.
+    ``.bin`` or ``.ftz`` alone is one of fastText. With a ``preprocessor_config.json`` a network reads images; of a
+    folder with both towers of CLIP, that is ``vision_model.onnx``.
 
     Raises:
         NotFound: There is nothing.
@@ -198,13 +217,15 @@ def find_model(path: str) -> ModelFiles:
         if name.endswith((".bin", ".ftz")) and not name.startswith("pytorch_model"):
             return ModelFiles(path, "fasttext", folder, path)
         if name.endswith(".onnx"):
-            if os.path.basename(folder) == "onnx" and not os.path.isfile(os.path.join(folder, _TOKENIZER)):
+            own = any(os.path.isfile(os.path.join(folder, beside)) for beside in (_TOKENIZER, *_PROCESSORS))
+            if os.path.basename(folder) == "onnx" and not own:
                 folder = os.path.dirname(folder) or "."
             return _checked(ModelFiles(path, "onnx", folder, path))
         if name.endswith(".safetensors"):
             return _of_safetensors(path, folder, path)
         raise _unknown(path, [name])
-    for name in _ONNX:
+    images = any(os.path.isfile(os.path.join(path, name)) for name in _PROCESSORS)
+    for name in (*(_VISION if images else ()), *_ONNX):
         if os.path.isfile(found := os.path.join(path, name)):
             return _checked(ModelFiles(path, "onnx", path, found))
     there = sorted(os.listdir(path))
@@ -239,7 +260,7 @@ def _checked(model: ModelFiles) -> ModelFiles:
     found = ModelFiles(model.path, model.kind, model.folder, model.weights, model.sentences, config)
     if model.kind == "transformers" and not config:
         raise _unknown(model.path, sorted(os.listdir(model.folder)))
-    if not os.path.isfile(found.tokenizer):
+    if not found.reads_images and not os.path.isfile(found.tokenizer):
         raise NotFound(
             "the model has no tokenizer.json", file=model.path, fix="Save the tokenizer beside it: its 'fast' form."
         )
@@ -289,7 +310,7 @@ def _unknown(path: str, there: list[str]) -> ConfigError:
     shown = ", ".join(there[:8]) or "nothing"
     return bad_model(
         f"no model is recognized by its files ({shown}); expected model.onnx or model.safetensors with a tokenizer.json"
-        " and a config.json, or a fastText model (.bin, .ftz)",
+        " (of images: preprocessor_config.json) and a config.json, or a fastText model (.bin, .ftz)",
         path,
     )
 

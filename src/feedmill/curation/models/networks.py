@@ -6,10 +6,11 @@ of cores. Batches depend on the texts of a block of a file alone, so results are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from feedmill.curation.models.files import ModelFiles, Settings, bad_model
 from feedmill.curation.models.texts import (
@@ -35,6 +36,10 @@ CHECKED = (1, 24)
 """Releases of onnxruntime from here on refuse data outside of the model's folder: 1.24.1 does, 1.22.1 reads it."""
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer")
 """Types of models whose positions begin behind that of the padding."""
+_PROBES = ("a", "The cat sat on the mat.", "x = 10 ** 6  # 1,000,000", "One word, then many more: " * 3, "!")
+"""Texts that show whether a network's results depend on the texts beside each one."""
+_OFF, _OFF_HALF = 1e-4, 2e-2
+"""Difference beyond that of rounding, relative to the largest output: of float32 on a CPU, and of others."""
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _PROBABILITIES = ("probabilities", "probs", "scores")
 
@@ -44,11 +49,13 @@ class Runner(Protocol):
 
     Attributes:
         on_gpu: Whether it has the memory of a GPU.
+        exact: Whether it computes in float32 on a CPU.
         labels: Number of the outputs of its head; 0 without one.
         activation: How its outputs become scores.
     """
 
     on_gpu: bool
+    exact: bool
     labels: int
     activation: str
 
@@ -56,7 +63,59 @@ class Runner(Protocol):
         """Return the outputs for token ids and their mask, int64[n, length]: [n, labels], or vectors [n, d]."""
 
 
-class Network:
+class Batched:
+    """Runs a network over items in batches.
+
+    Attributes:
+        path: The model, as the user wrote it.
+        runner: What runs a batch.
+        cap: Most of the items' sizes in a batch, with padding. It is halved while a GPU has no memory for it.
+        padding: What was added to make the items of a batch equally large.
+    """
+
+    path: str
+    runner: Any
+    cap: int
+    padding: int = 0
+
+    def outputs(self, sizes: Ints, run: Callable[[Ints], Floats]) -> Floats | None:
+        """Return the output for each item, float32[n, d], zeros for those of size 0; None if all are.
+
+        Args:
+            sizes: Size of each item, int64[n].
+            run: Returns the outputs for some items, given by their numbers in ascending order of size.
+        """
+        order, out = np.argsort(sizes, kind="stable"), None
+        order = order[int((sizes == 0).sum()) :]
+        waiting = list(batches(sizes[order], self.cap))[::-1]
+        while waiting:
+            low, high = waiting.pop()
+            own = order[low:high]
+            whole = len(own) * int(sizes[own[-1]])
+            try:
+                made = run(own)
+            except Exception as error:  # torch and onnxruntime have no common kind
+                if not (self.runner.on_gpu and high - low > 1 and _is_of_memory(error)):
+                    raise self._failed(error) from error
+                self.cap = max(1, whole // 2)
+                waiting = [(low + begin, low + end) for begin, end in batches(sizes[order[low:]], self.cap)][::-1]
+                continue
+            self.padding += whole - int(sizes[own].sum())
+            if out is None:
+                out = np.zeros((len(sizes), made.shape[1]), np.float32)
+            out[own] = made
+        return out
+
+    def _failed(self, error: Exception) -> FeedmillError:
+        if isinstance(error, FeedmillError):
+            return error
+        what = " ".join(str(error).split())[:300]
+        return bad_model(
+            f"the model failed ({type(error).__name__}: {what})", self.path, "Try it on one input by hand."
+        )
+
+
+class Network(Batched):
     """A `TextModel` of a network over tokens.
 
     Args:
@@ -66,6 +125,8 @@ class Network:
         ConfigError: The model cannot be loaded, or does something else.
         MissingExtra: A package is not installed.
     """
+
+    alone = False
 
     def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
         self.counts, self.path = Counts(), model.path
@@ -80,6 +141,20 @@ class Network:
         if not vectors:
             self.labels = labels_of(model.config.get("id2label"), self.runner.labels, model.path)
         self.normalize = any(str(one.get("type", "")).endswith(".Normalize") for one in model.read_json("modules.json"))
+        if self._depends():
+            self.alone, self.cap = True, 1
+
+    def _depends(self) -> bool:
+        """Return whether results depend on the texts beside each one.
+
+        Those of most "quantized" exports do: DynamicQuantizeLinear has one scale for a batch
+        (findings/onnxruntime_quantized_batches). So do those of models without a mask, which read the padding.
+        """
+        together = self._outputs(_PROBES)[0]
+        alone = np.concatenate([self._outputs([text])[0] for text in _PROBES])
+        self.counts.taken()
+        off = np.abs(alone - together).max() / max(1.0, np.abs(alone).max())
+        return not off <= (_OFF if self.runner.exact else _OFF_HALF)
 
     def scores(self, texts: Sequence[str]) -> Floats:
         outputs, windows, sizes = self._outputs(texts)
@@ -98,40 +173,23 @@ class Network:
     def _outputs(self, texts: Sequence[str]) -> tuple[Floats, Windows, Floats]:
         """Return the outputs for each window, the windows, and the number of tokens of each."""
         self.counts.documents += len(texts)
+        self.counts.alone += len(texts) * self.alone
         windows = self.tokens.windows(texts, self.counts)
         sizes, starts = windows.sizes, np.cumsum(windows.sizes) - windows.sizes
         self.counts.tokens += len(windows.ids)
-        order, out = np.argsort(sizes, kind="stable"), None
-        order = order[int((sizes == 0).sum()) :]
-        waiting = list(batches(sizes[order], self.cap))[::-1]
-        while waiting:
-            low, high = waiting.pop()
-            own = order[low:high]
+
+        def run(own: Ints) -> Floats:
             there = np.arange(int(sizes[own[-1]])) < sizes[own][:, None]
             ids = np.full(there.shape, self.pad, np.int64)
             ids[there] = windows.ids[ranges(starts[own], sizes[own])]
-            mask = there.astype(np.int64)
-            try:
-                made = self.runner.run(ids, mask)
-            except Exception as error:  # torch and onnxruntime have no common kind
-                if not (self.runner.on_gpu and high - low > 1 and _is_of_memory(error)):
-                    raise self._failed(error) from error
-                self.cap = max(1, ids.size // 2)
-                waiting = [(low + begin, low + end) for begin, end in batches(sizes[order[low:]], self.cap)][::-1]
-                continue
-            self.counts.padding += ids.size - int(sizes[own].sum())
-            if out is None:
-                out = np.zeros((len(sizes), made.shape[1]), np.float32)
-            out[own] = made
+            return self.runner.run(ids, there.astype(np.int64))
+
+        self.padding = 0
+        out = self.outputs(sizes, run)
+        self.counts.padding += self.padding
         if out is None:
             out = np.zeros((len(sizes), max(1, len(self.labels))), np.float32)
         return out, windows, sizes.astype(np.float64)
-
-    def _failed(self, error: Exception) -> FeedmillError:
-        if isinstance(error, FeedmillError):
-            return error
-        what = " ".join(str(error).split())[:300]
-        return bad_model(f"the model failed ({type(error).__name__}: {what})", self.path, "Try it on one text by hand.")
 
 
 def batches(sizes: Ints, cap: int) -> Iterator[tuple[int, int]]:
@@ -206,34 +264,42 @@ def _pooling(model: ModelFiles) -> str:
     return known[chosen[0]] if chosen else "mean"
 
 
+def open_onnx(model: ModelFiles, settings: Settings) -> tuple[Any, bool]:
+    """Return a session of an ONNX model on one thread, or on a GPU, and whether it is on one.
+
+    Data outside of the model's folder and libraries of operators are never loaded.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra("ONNX models need the package onnxruntime", "models") from None
+    if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < CHECKED:
+        what = f"onnxruntime {onnxruntime.__version__} reads files that a model names, wherever they are"
+        raise MissingExtra(f"{what}; {'.'.join(map(str, CHECKED))} or newer is needed", "models")
+    if settings.dtype is not None:
+        raise bad_model("an ONNX model has the types that it was exported with", model.path, "Leave out dtype.")
+    there = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    if settings.device == "cuda" and not there:
+        fix = "Install onnxruntime-gpu, or use device=cpu."
+        raise bad_model("this onnxruntime cannot use a GPU", model.path, fix)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    providers = ["CUDAExecutionProvider"] * (there and settings.device != "cpu") + ["CPUExecutionProvider"]
+    try:
+        session = onnxruntime.InferenceSession(model.weights, options, providers=providers)
+    except Exception as error:  # the package's kinds have no common base
+        what = " ".join(str(error).split())[:300]
+        raise bad_model(f"the model cannot be loaded ({what})", model.weights) from None
+    return session, session.get_providers()[0].startswith("CUDA")
+
+
 class OnnxRunner:
-    """Runs an ONNX model. Data outside of its folder and libraries of operators are never loaded."""
+    """Runs an ONNX model over tokens."""
 
     def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingExtra("ONNX models need the package onnxruntime", "models") from None
-        if tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < CHECKED:
-            what = f"onnxruntime {onnxruntime.__version__} reads files that a model names, wherever they are"
-            raise MissingExtra(f"{what}; {'.'.join(map(str, CHECKED))} or newer is needed", "models")
-        if settings.dtype is not None:
-            raise bad_model("an ONNX model has the types that it was exported with", model.path, "Leave out dtype.")
-        there = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
-        if settings.device == "cuda" and not there:
-            fix = "Install onnxruntime-gpu, or use device=cpu."
-            raise bad_model("this onnxruntime cannot use a GPU", model.path, fix)
-        self.on_gpu = there and settings.device != "cpu"
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        providers = ["CUDAExecutionProvider"] * self.on_gpu + ["CPUExecutionProvider"]
-        try:
-            self.session: Any = onnxruntime.InferenceSession(model.weights, options, providers=providers)
-        except Exception as error:  # the package's kinds have no common base
-            what = " ".join(str(error).split())[:300]
-            raise bad_model(f"the model cannot be loaded ({what})", model.weights) from None
-        self.on_gpu = self.session.get_providers()[0].startswith("CUDA")
+        self.session, self.on_gpu = open_onnx(model, settings)
+        self.exact = not (self.on_gpu or any("float16" in one.type for one in self.session.get_outputs()))
         self.inputs = {one.name: np.int32 if "int32" in one.type else np.int64 for one in self.session.get_inputs()}
         if unknown := [name for name in self.inputs if name not in _INPUTS]:
             raise bad_model(f"the model has inputs that are not tokens: {', '.join(unknown)}", model.path)
@@ -278,19 +344,24 @@ class OnnxRunner:
         return pooled(made, mask, self.pooling) if self.pooling else made
 
 
-class TransformersRunner:
-    """Runs a model of transformers from a local folder. Code of the model's own is never run."""
+class OpenedModel:
+    """A model of transformers from a local folder, on one thread or on a GPU. Code of the model's own is never run.
 
-    def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
+    Args:
+        kind: Name of the class of transformers that loads it.
+
+    Attributes:
+        model: The model.
+        on_gpu, exact: As of a `Runner`.
+        missing: Names of weights that the files lack.
+    """
+
+    def __init__(self, model: ModelFiles, settings: Settings, kind: str) -> None:
         try:
             import torch
-            from transformers import AutoModel, AutoModelForSequenceClassification
+            import transformers
         except ImportError:
             raise MissingExtra("models of transformers need the packages torch and transformers", "torch") from None
-        architectures = [str(name) for name in model.config.get("architectures") or ()]
-        if not vectors and not any(name.endswith("ForSequenceClassification") for name in architectures):
-            what = f"the model is not a sequence classifier (architectures: {', '.join(architectures) or 'none'})"
-            raise bad_model(what, model.path)
         self.torch: Any = torch
         there = torch.cuda.is_available()
         if settings.device == "cuda" and not there:
@@ -298,29 +369,46 @@ class TransformersRunner:
         self.device = "cuda" if there and settings.device != "cpu" else "cpu"
         self.on_gpu = self.device == "cuda"
         dtype = settings.dtype or ("auto" if self.on_gpu else "float32")
-        kind: Any = AutoModel if vectors else AutoModelForSequenceClassification
+        self.exact = not self.on_gpu and dtype == "float32"
         local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+        loads: Any = getattr(transformers, kind)
         try:
-            self.model: Any = kind.from_pretrained(model.folder, dtype=dtype, **local)
+            self.model, facts = loads.from_pretrained(model.folder, dtype=dtype, output_loading_info=True, **local)
             self.model.eval().to(self.device)
         except (OSError, ValueError, AttributeError, RuntimeError, ImportError, KeyError) as error:
             what = " ".join(str(error).split())[:300]
             raise bad_model(f"the model cannot be loaded ({what})", model.path) from None
-        self.labels = 0 if vectors else int(self.model.config.num_labels)
-        self.activation = _activation(model, self.labels)
-        self.pooling = _pooling(model) if vectors else ""
+        self.missing = sorted(map(str, facts["missing_keys"]))
 
-    def run(self, ids: Ints, mask: Ints) -> Floats:
+    def __call__(self, call: Callable[..., Any], **given: npt.NDArray[Any]) -> Any:
+        """Return what `call` returns for arrays, which are moved to the device."""
         torch, threads = self.torch, self.torch.get_num_threads()
         if not self.on_gpu:
             torch.set_num_threads(1)
         try:
             with torch.inference_mode():
-                given = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-                made = self.model(**{name: value.to(self.device) for name, value in given.items()})
-                found = made.last_hidden_state if self.pooling else made.logits
-                values: Floats = found.float().cpu().numpy()
+                return call(**{name: torch.from_numpy(value).to(self.device) for name, value in given.items()})
         finally:
             if not self.on_gpu:
                 torch.set_num_threads(threads)
+
+
+class TransformersRunner:
+    """Runs a model of transformers over tokens."""
+
+    def __init__(self, model: ModelFiles, settings: Settings, vectors: bool) -> None:
+        architectures = [str(name) for name in model.config.get("architectures") or ()]
+        if not vectors and not any(name.endswith("ForSequenceClassification") for name in architectures):
+            what = f"the model is not a sequence classifier (architectures: {', '.join(architectures) or 'none'})"
+            raise bad_model(what, model.path)
+        kind = "AutoModel" if vectors else "AutoModelForSequenceClassification"
+        self.opened = OpenedModel(model, settings, kind)
+        self.on_gpu, self.exact = self.opened.on_gpu, self.opened.exact
+        self.labels = 0 if vectors else int(self.opened.model.config.num_labels)
+        self.activation = _activation(model, self.labels)
+        self.pooling = _pooling(model) if vectors else ""
+
+    def run(self, ids: Ints, mask: Ints) -> Floats:
+        made = self.opened(self.opened.model, input_ids=ids, attention_mask=mask)
+        values: Floats = (made.last_hidden_state if self.pooling else made.logits).float().cpu().numpy()
         return pooled(values, mask, self.pooling) if self.pooling else values

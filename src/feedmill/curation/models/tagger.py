@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     from feedmill.curation.models.texts import TextModel
 
 
-def load(model: ModelFiles, settings: Settings, vectors: bool) -> TextModel:
-    """Load a model that scores texts, or one that makes vectors.
+def load(model: ModelFiles, settings: Settings, vectors: bool) -> Any:
+    """Load a `TextModel` that scores texts, or one that makes vectors; of images, an `ImageModel`.
 
     Raises:
         ConfigError: The model cannot be loaded, or does something else.
         MissingExtra: A package is not installed.
     """
+    if model.reads_images:
+        if not vectors:
+            fix = "Pass a classifier of texts, or use 'feedmill documents embed'."
+            raise bad_model("the model reads images, not texts", model.path, fix)
+        from feedmill.curation.models.images import ImageModel
+
+        return ImageModel(model, settings)
     if model.kind == "static":
         from feedmill.curation.models.static import StaticModel
 
@@ -37,7 +44,7 @@ def load(model: ModelFiles, settings: Settings, vectors: bool) -> TextModel:
     return found
 
 
-def is_on_gpu(model: TextModel) -> bool:
+def is_on_gpu(model: Any) -> bool:
     """Return whether a model has the memory of a GPU, which one process fills."""
     return bool(getattr(getattr(model, "runner", None), "on_gpu", False))
 

@@ -37,6 +37,7 @@ class Counts:
         padding: Tokens that were added to make the texts of a batch equally long.
         cut: Texts of which only the first window was read.
         empty: Texts without tokens, which have no score.
+        alone: Texts that were read one at a time, as the network's results depend on what is beside each one.
     """
 
     documents: int = 0
@@ -44,6 +45,7 @@ class Counts:
     padding: int = 0
     cut: int = 0
     empty: int = 0
+    alone: int = 0
 
     def add(self, other: Counts) -> None:
         """Add other counts to these."""
@@ -109,8 +111,7 @@ class Tokens:
             raise bad_model(f"this is not a tokenizer ({error})", model.tokenizer) from None
         self.padding: Any = self.tokenizer.padding
         self.truncation: Any = self.tokenizer.truncation
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
+        whole_texts(self.tokenizer)
         self.special, self.all = special, settings.long == "windows"
         self.limit = limit
         around = self.tokenizer.encode("", add_special_tokens=True).ids if special else []
@@ -154,6 +155,15 @@ class Tokens:
             out[ranges(ends - wide + len(self.head), sizes)] = ids
             ids, sizes = out, wide
         return Windows(ids, sizes, text)
+
+
+def whole_texts(tokenizer: Any) -> None:
+    """Undo what training left in the file of a tokenizer: it would cut texts, fill them up, or make ids random."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    for setting in ("dropout", "alpha", "nbest_size"):
+        if getattr(tokenizer.model, setting, None) is not None:
+            setattr(tokenizer.model, setting, None)
 
 
 class Words:

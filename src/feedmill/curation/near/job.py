@@ -13,7 +13,7 @@ from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures
 from feedmill.curation.near.options import NearReport
 from feedmill.curation.near.parallel import THREADS, map_units
-from feedmill.curation.options import EMBEDDINGS, Neardedupe
+from feedmill.curation.options import EMBEDDINGS, LONGEST, Neardedupe
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_in_datasets
 from feedmill.errors import ConfigError, refuse_empty
@@ -22,7 +22,7 @@ from feedmill.jobs.engine import Where, current, is_alone
 from feedmill.jobs.memory import room_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.work import Work, foresee, tidy
-from feedmill.storage import open_store, paths_of
+from feedmill.storage import Store, open_store, paths_of
 
 
 def find_near(options: Neardedupe) -> NearReport:
@@ -52,19 +52,30 @@ def find_near(options: Neardedupe) -> NearReport:
     reports = [NearReport(run.name, signatures=signatures) for run in every]
     report = reports[0]
     find = partial(find_in_datasets, allow_missing=allow_empty, id=options.id)
-    files = find(documents, report.warnings, options.documents_folder)
+    if meaning:
+        from feedmill.curation.embed import find_embedded
+
+        find = partial(find_embedded, embeddings=str(options.embeddings), allow_missing=allow_empty, id=options.id)
+    files = find(documents, warnings=report.warnings, documents=options.documents_folder)
     if signatures is not None and not open_store(signatures).is_local:
         raise ConfigError("signatures must be on a local disk", file=signatures, fix="Use a local path.")
+    lists: list[tuple[Store, str]] = []
     kept_in: Any = None if signatures is None else open_store(signatures).locate("")
     if meaning:
-        from feedmill.curation.near.meaning import compare_vectors, sources_of_vectors
+        from feedmill.curation.near.meaning import compare_vectors, skip_lists, sources_of_vectors
 
+        lists = [(store, path) for settings in every for store, path, _ in skip_lists(files, settings.name)]
+        if lists and options.keep == LONGEST:
+            raise ConfigError(
+                "--keep longest is for documents: images have no length", kind="bad-option", fix="Leave it out."
+            )
         sources, kept_in = sources_of_vectors(files, str(options.embeddings), options.documents_folder)
     runs = [fingerprint([file.identity for file in files], settings.as_dict(), kept_in) for settings in every]
     target = set_store(files[0].store(), options.name)
     identity = {"verb": "neardedupe", "run": runs[0] if len(runs) == 1 else fingerprint(runs)}
     folder = options.documents_folder
     done = [restore(report, files, folder, run) for report, run in zip(reports, runs, strict=True)]
+    done = [one and all(store.exists(path) for store, path in lists) for one in done]
     report.others = reports[1:]
     where = f"attributes/{options.name}"
 
@@ -78,6 +89,8 @@ def find_near(options: Neardedupe) -> NearReport:
         if signatures is not None:
             refuse_other_signatures(signatures, options)
             dry.writes(open_store(signatures), "/")
+        for store, path in lists:
+            dry.writes(store, path)
         rows = read_first(dry, files)
         if rows is not None:
             refuse_empty(rows, rows, file=where, allow=allow_empty)

@@ -1,11 +1,11 @@
-"""Near-duplicates by meaning: documents whose embeddings are similar, as `feedmill.curation.embed` wrote them.
+"""Near-duplicates by meaning: documents or images with similar embeddings, as `feedmill.curation.embed` wrote them.
 
 1. *reading*: The ids and lengths of the documents of a file, and whether they are those that were embedded.
 2. *centers*: K-means of a sample of all vectors: one unit.
 3. *assigning*: The rows of a file, ordered by cluster.
 4. *comparing*: Clusters, several a unit. A document is kept unless a kept one before it in its cluster is similar; or,
    with ``connected``, unless pairs connect it to one before it.
-5. *writing*: Attributes, in the form of `feedmill.curation.near.finish`.
+5. *writing*: Attributes, in the form of `feedmill.curation.near.finish`; of images also a skip list of each dataset.
 
 Pairs in two clusters are not found. With up to `EXACT` documents there is one cluster. In memory of a unit are the ids
 and labels of a file, or one block of a cluster and as many of its vectors as `room` allows.
@@ -13,6 +13,7 @@ and labels of a file, or one block of a cluster and as many of its vectors as `r
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -22,7 +23,8 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
-from feedmill.curation.embed import current_vectors, place_of, read_vectors
+from feedmill.curation.embed import current_vectors, keys_of, place_of, read_vectors
+from feedmill.curation.image_files import ImageFile
 from feedmill.curation.near.finish import Finished, marked_row
 from feedmill.curation.near.kmeans import SAMPLE, centers_of, connect, cover, nearest, unit
 from feedmill.curation.near.labels import EXAMPLES, LARGEST
@@ -38,7 +40,7 @@ from feedmill.formats.documents import write_lines
 from feedmill.formats.signatures import read_marker, write_marker
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
-from feedmill.storage import Store, open_store
+from feedmill.storage import Store, open_store, split_url
 
 EXACT = 10_000
 """Number of documents up to which all pairs are compared."""
@@ -48,13 +50,15 @@ _SEED = 5
 
 
 class Source(NamedTuple):
-    """A file of documents, the number of its first one, and its vectors on this machine."""
+    """A file of documents or images, the number of its first one, and its vectors on this machine; the keys of samples
+    beside these, or empty."""
 
     file: DocumentFile
     first: int
     rows: int
     ids: str
     vectors: str
+    keys: str
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ def sources_of_vectors(files: list[DocumentFile], embeddings: str, folder: str) 
         store = open_store(root)
         if not store.is_local:
             raise ConfigError("embeddings must be on a local disk", file=root, fix="Copy them to a local path.")
-        sources.append(Source(file, first, found.rows, str(found.options.get("ids")), store.locate(path)))
+        keys = store.locate(keys_of(path)) if isinstance(file, ImageFile) else ""
+        sources.append(Source(file, first, found.rows, str(found.options.get("ids")), store.locate(path), keys))
         first += found.rows
         hashes.append(found.output.xxh3)
     return tuple(sources), hashes
@@ -187,7 +192,33 @@ def compare_vectors(
     ]
     _report(job, len(groups), report)
     report.added, report.empty, report.candidates = documents, sum(empty for _, empty in read), sum(compared)
+    for store, path, rows in skip_lists(job.sources, options.name):
+        removed = [
+            {"source": file.label, "index": file.start + row - source.first, "key": orjson.loads(key)}
+            for source, file in rows
+            for row, key in _removed(job, source, len(groups))
+        ]
+        store.write_bytes(path, b"".join([orjson.dumps(one) + b"\n" for one in removed]))
+        report.skip_lists.append(store.locate(path))
     return results
+
+
+def skip_lists(
+    files: Iterable[Source | DocumentFile], name: str
+) -> list[tuple[Store, str, list[tuple[Any, ImageFile]]]]:
+    """Return store and path of the list of removed samples of each dataset of images, with its files."""
+    found: dict[tuple[str, str], list[tuple[Any, ImageFile]]] = {}
+    for each in files:
+        file = each.file if isinstance(each, Source) else each
+        if isinstance(file, ImageFile):
+            found.setdefault((file.folder, file.skip_list(name)), []).append((each, file))
+    return [(open_store(folder or "."), path, of) for (folder, path), of in found.items()]
+
+
+def _removed(job: Job, source: Source, groups: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbers of the removed rows of a file, and their ids as JSON."""
+    members = _marks(job, groups, source.first, source.first + source.rows)[0]
+    yield from zip(members.tolist(), _ids_of(job, members), strict=True)
 
 
 def _groups(counts: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -215,7 +246,10 @@ def read_file(task: Unit) -> tuple[str, int]:
     if (known := read_marker(job.store, marker)) is not None:
         return str(known["read"]), int(known["empty"])
     ids, lengths, read, line = list[bytes](), list[int](), list[str](), 1
-    for block in read_blocks(source.file, fields=("id", "text"), hashed=read.append):
+    if source.keys:
+        ids, read = read_keys(source.keys), [source.file.version]
+        lengths = [1] * len(ids)
+    for block in read_blocks(source.file, fields=("id", "text"), hashed=read.append) if not source.keys else ():
         own, rows = parse_documents(bytes(block), source.file.name, line)
         ids, lengths, line = ids + own, lengths + [len(row.text) for row in rows], line + len(own)
         go_on()
@@ -239,9 +273,15 @@ def read_file(task: Unit) -> tuple[str, int]:
     return read[0], empty
 
 
+def read_keys(path: str) -> list[bytes]:
+    """Return the keys of samples, as JSON. Raises NotFound."""
+    folder, name = split_url(path)
+    return open_store(folder).read(name).splitlines()
+
+
 def _other_documents(file: DocumentFile) -> ConfigError:
     return ConfigError(
-        "the embeddings are of other documents than the file has",
+        f"the embeddings are of other {'images' if isinstance(file, ImageFile) else 'documents'} than the file has",
         file=file.name,
         kind="changed",
         fix="Run 'feedmill documents embed' again.",
@@ -430,7 +470,8 @@ def _report(job: Job, groups: int, report: NearReport) -> None:
     for at in np.lexsort((heads, -counts))[:LARGEST].tolist():
         head = int(heads[at])
         file = int(np.searchsorted(job.firsts, head, "right") - 1)
-        place = {"file": job.sources[file].file.name, "line": head - job.sources[file].first + 1}
+        what = "sample" if job.sources[file].keys else "line"
+        place = {"file": job.sources[file].file.name, what: head - job.sources[file].first + 1}
         some = np.sort(members[kept == head])[:EXAMPLES]
         report.largest.append(
             {

@@ -35,6 +35,7 @@ class NearReport(JobReport):
             ``"connected"``.
         sources: For each folder of documents: its documents and duplicates, and how many of these are duplicates of
             documents in which folder; by descending number of duplicates.
+        skip_lists: Of datasets of images: for each, the list of the samples to remove.
         others: Reports of the second and further thresholds of the run.
     """
 
@@ -55,6 +56,7 @@ class NearReport(JobReport):
     lowest: float | None = None
     uncovered: int = 0
     sources: list[dict[str, Any]] = field(default_factory=list)
+    skip_lists: list[str] = field(default_factory=list)
     others: list[NearReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from feedmill.curation.blocks import run_cut
 from feedmill.jobs import inside
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, current
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
+from feedmill.curation.models.texts import whole_texts
 from feedmill.curation.registry import register
 from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import Spans
@@ -22,7 +23,7 @@ Label = tuple[str, float]
 
 
 def load_tokenizer(path: str) -> Any:
-    """Return the tokenizer of a tokenizer.json.
+    """Return the tokenizer of a tokenizer.json, which encodes whole texts, always alike.
 
     Raises:
         ConfigError: The file is not a tokenizer.
@@ -33,11 +34,13 @@ def load_tokenizer(path: str) -> Any:
     except ImportError:
         raise MissingExtra("tokenizers need the package tokenizers", "tokenize") from None
     try:
-        return Tokenizer.from_file(path)
+        found = Tokenizer.from_file(path)
     except Exception as error:  # the package raises nothing more precise
         raise ConfigError(
             f"this file is not a tokenizer: {error}", file=path, fix="Pass the path of a tokenizer.json."
         ) from None
+    whole_texts(found)
+    return found
 
 
 class _Classifier:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from feedmill.documents.batch import BadDocument
-from feedmill.documents.file import DocumentFile, places
+from feedmill.documents.file import LINES, DocumentFile, kind_of, places
 from feedmill.documents.find import find_documents
-from feedmill.documents.kinds import LINES, kind_of
 from feedmill.documents.lineage.shards import is_shard, read_samples
 from feedmill.documents.lineage.sidecar import Lineage, read_lineage
 from feedmill.documents.lines import read_blocks

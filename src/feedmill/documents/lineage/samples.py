@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feedmill.documents.lineage.runs import Int64s, Runs
-from feedmill.documents.lineage.sidecar import HIDDEN, Lineage, Origins, lineage_path
+from feedmill.documents.lineage.sidecar import HIDDEN, Int64s, Lineage, Origins, Runs, lineage_path
 from feedmill.documents.record_folders import FOLDER
 from feedmill.formats.base import Dataset
 from feedmill.formats.vla.dataset import ManifestDataset

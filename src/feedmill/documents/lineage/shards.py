@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.documents.rows import shown_bytes
 from feedmill.errors import NotFound
 from feedmill.formats.base import Dataset

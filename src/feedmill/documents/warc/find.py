@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.kinds import ARCHIVES
+from feedmill.documents.file import ARCHIVES, DocumentFile
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import NotFound
 from feedmill.storage import open_store

@@ -1,8 +1,9 @@
 """WebDataset tars with ``.nv-meta``, as Megatron Energon prepares them.
 
-- `prepared.py`: names of its files, shards, and opening; `splits.py`: its split file; `write.py`: writing them.
+- `prepared.py`: names of its files, shards (and whether they changed), and opening; `write.py`: writing them.
 - `database.py`, `index.py`, `members.py`, `media.py`, `costs.py`: what ``index.sqlite`` and the files beside it hold.
-- `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards; `all_offsets.py`: the offsets of all shards.
+- `join.py`: joins of a metadataset; `sidecar.py`: hashes of shards, and the split file; `all_offsets.py`: the offsets
+  of all shards.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat

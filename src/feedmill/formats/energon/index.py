@@ -26,8 +26,8 @@ from feedmill.errors import DataError, StorageError
 from feedmill.kernels.files import btree
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.kernels.files.text_order import sort_groups, sort_rows, sort_texts
+from feedmill.storage.base import storage_error
 from feedmill.storage.limits import available_memory
-from feedmill.storage.os_errors import storage_error
 
 Int64s = npt.NDArray[np.int64]
 

@@ -19,12 +19,12 @@ import xxhash
 import yaml
 
 from feedmill.errors import ConfigError
-from feedmill.formats.braces import collapse
 from feedmill.formats.energon import all_offsets, members, sidecar
 from feedmill.formats.energon.database import INDEX, META
 from feedmill.formats.energon.prepared import INFO, INFO_YAML, UUID, idx_name
 from feedmill.formats.energon.sidecar import ShardRecord
 from feedmill.formats.offsets import Int64s
+from feedmill.formats.tar.names import collapse
 from feedmill.storage import Store
 
 ENERGON_VERSION = "7.4.1"

@@ -1,4 +1,4 @@
-"""MosaicML's shards (MDS): `dataset.py`, `write.py`, and the types of their columns (`encodings.py`)."""
+"""MosaicML's shards (MDS): `dataset.py`, with the types of their columns, and `write.py`."""
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat
 

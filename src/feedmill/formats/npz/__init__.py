@@ -1,6 +1,6 @@
 """NumPy's ``.npz`` files: as bytes in memory (`arrays.py`), and as shards of samples.
 
-`archive.py` reads ranges of a stored file, `dataset.py` has the layout of shards, `write.py` writes them.
+`dataset.py` has the layout of shards and reads ranges of a stored file, `write.py` writes them.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat

@@ -9,6 +9,6 @@ number in one step, which fails if another process was faster (`Store.put_new`).
 commit N is complete, and numbers have no holes. A process that is killed leaves at most a staged file, which the next
 one deletes.
 
-`numbered.py` is such a folder; `commits.py` has `Rollouts`, which appends and reads; `rows.py` checks answers and makes
-them a file; `layouts.py` reads those of other tools.
+`numbered.py` is such a folder; `commits.py` has `Rollouts`, which checks answers, appends and reads; `layouts.py` reads
+those of other tools.
 """

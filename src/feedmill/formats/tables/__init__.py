@@ -1,7 +1,7 @@
 """Parquet and Arrow files (`dataset.py`), and datasets of Hugging Face on disk (`huggingface.py`).
 
-`schemas.py` unites the schemas of several files, `footer.py` and `arrow_metadata.py` read what pyarrow does not tell of
-footers and messages, and `unreadable.py` has the errors of files that cannot be read.
+`schemas.py` unites the schemas of several files, `footer.py` reads what pyarrow does not tell of
+footers, and `unreadable.py` has the errors of files that cannot be read.
 """
 
 from feedmill.formats.format import ROWS, Format, TargetFormat

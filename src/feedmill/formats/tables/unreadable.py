@@ -10,10 +10,10 @@ import re
 from typing import Literal, NamedTuple
 
 from feedmill.errors import DataError, FeedmillError, StorageError
-from feedmill.formats.foreign import TEXT, foreign
 from feedmill.formats.tables import footer as parquet_footer
+from feedmill.formats.unread_files import TEXT, foreign
 from feedmill.storage import Store
-from feedmill.storage.os_errors import storage_error
+from feedmill.storage.base import storage_error
 
 Kind = Literal["parquet", "arrow"]
 MAGIC: dict[Kind, bytes] = {"parquet": b"PAR1", "arrow": b"ARROW1"}

@@ -37,7 +37,7 @@ from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.scan import Unread, in_file, scan_shard
 from feedmill.formats.tar.strays import printable, samples_of
 from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
 from feedmill.storage.cache.chunks import disk_cache

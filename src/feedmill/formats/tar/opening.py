@@ -23,15 +23,15 @@ from feedmill.formats.format import OpenRequest
 from feedmill.formats.tar import COMPRESSED
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.index import plain_shards
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store
+from feedmill.storage.base import storage_error
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.folder import NOTE, DiskCache, Note, read_note
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import RATIO, SMALL, too_large
 from feedmill.storage.local import publish
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import staged
 
 _BLOCK = 1 << 20

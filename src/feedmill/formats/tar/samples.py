@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.offsets import Int64s
-from feedmill.formats.ranges import copy_fetched, read_remote
+from feedmill.formats.offsets import Int64s, copy_fetched, read_remote
 from feedmill.jobs.buffers import empty
 from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar

@@ -30,7 +30,7 @@ from feedmill.formats.tar.index import plain_shards
 from feedmill.formats.tar.names import common_top, refuse_commands, refuse_twice
 from feedmill.formats.tar.scan import in_file, scan_shard
 from feedmill.formats.tar.strays import samples_of
-from feedmill.jobs.cores import available_cores
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store, join_url, open_store, split_url
 

@@ -3,14 +3,14 @@
 A format says where the tokens and the bounds of documents lie; `base.py` reads documents, `windows.py` windows of a
 fixed length, and a plan packed rows, all by one gathering of ranges.
 
-- Formats: `pbin.py` (with `pickled.py`, `bounds.py` and `raw_index.py`), `ds.py`, `megatron.py` (`megatron_merge.py`),
+- Formats: `pbin.py` (with `pickled.py` and `raw_index.py`), `ds.py`, `megatron.py` (`megatron_merge.py`),
   `dolma.py`, `flat_files.py`, `litdata.py`, `levanter.py` (`levanter_ledger.py`, and `zarr/`), `vla_text.py`, and
   `rows.py`: ids in the columns of any other format.
 - `base.py`: documents of any format; `shard.py`: one file; `number_files.py`: files of plain numbers; `gather.py`: many
   ranges into an array; `masks.py`: loss masks.
 - `windows.py`, over `window_layout.py`: windows, each a `window.py`; `shifted.py`: as inputs and targets;
   `ordered.py`: over documents in another order.
-- `manifest.py`: what a file was made from; `identity.py`: which tokenizer made it.
+- `manifest.py`: what a file was made from, and the bounds of its documents; `identity.py`: which tokenizer made it.
 """
 
 from feedmill.formats.format import TOKENS, Format, TargetFormat

@@ -30,7 +30,7 @@ from feedmill.formats.content import content_hash
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.npz.arrays import npy_header
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, open_files
-from feedmill.formats.tokens.bounds import (
+from feedmill.formats.tokens.manifest import (
     BoundsHeader,
     bounds_path,
     check_table,

@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import DataError
-from feedmill.formats.offsets import Int64s, read_records
-from feedmill.formats.ranges import read_rows
+from feedmill.formats.offsets import Int64s, read_records, read_rows
 from feedmill.formats.tokens.shard import TokenShard
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.rows import copy_spans, count_up
 from feedmill.storage import Store
-from feedmill.storage.descriptors import raise_file_limit
+from feedmill.storage.local import raise_file_limit
 from feedmill.storage.reasons import copy_again
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError
 from feedmill.formats.tokens.shard import Int64s, Tokens
 from feedmill.storage import Store
-from feedmill.storage.descriptors import raise_file_limit
+from feedmill.storage.local import raise_file_limit
 
 
 class FlatFile:

@@ -48,7 +48,7 @@ from feedmill.formats.tokens.base import (
     VocabularySizes,
     refuse_missing,
 )
-from feedmill.formats.tokens.bounds import (
+from feedmill.formats.tokens.manifest import (
     HEADER,
     BoundsHeader,
     bounds_path,
@@ -56,16 +56,17 @@ from feedmill.formats.tokens.bounds import (
     digest_of,
     file_digest,
     file_ends,
+    manifest_path,
     map_bounds,
     read_header,
     table_hash,
+    tokenizer_words,
 )
-from feedmill.formats.tokens.manifest import manifest_path, tokenizer_words
 from feedmill.formats.tokens.masks import SUFFIX, MaskWriter, stored_mask, write_mask
 from feedmill.formats.tokens.pickled import read_pairs, write_pairs
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
-from feedmill.storage.writeback import WriteBehind
+from feedmill.storage.staging import WriteBehind
 
 _AT_ONCE = 32
 """Number of files of a bucket whose small parts are requested at once."""

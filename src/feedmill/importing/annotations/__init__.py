@@ -26,7 +26,7 @@ from feedmill.importing.annotations import coco, voc, yolo
 from feedmill.importing.annotations.base import COCO, VOC, YOLO, Annotations, Read, Reader, image_size
 from feedmill.importing.kinds import IMAGE, Name
 from feedmill.importing.scanning import File, Files
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.samples.imageheader import orientation_in
 
 _FORWARD = {COCO: "stored", YOLO: "upright", VOC: "stored"}

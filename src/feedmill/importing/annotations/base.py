@@ -16,7 +16,7 @@ from feedmill.errors import MissingExtra
 from feedmill.formats.hub_splits import WORDS
 from feedmill.importing.kinds import Name
 from feedmill.importing.scanning import File, Files, read_file
-from feedmill.jobs.left_out import LeftOut
+from feedmill.jobs.reports import LeftOut
 from feedmill.samples.imageheader import image_header
 from feedmill.storage import open_store
 

@@ -18,9 +18,9 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.mixture.options import Compare
 from feedmill.mixture.swarm import is_swarm, read_swarm
 from feedmill.planning.forecast import samples_for_tokens
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.tree import unique_names
 from feedmill.storage import is_local_folder
 
 

@@ -12,6 +12,8 @@ apply to the datasets below it:
   where one loop over a dataset is *n* passes. Draws with replacement (-1) become permutations, with a warning.
 
 For validation, all datasets are read one after another, in stored order, once; weights and repetitions are ignored.
+
+Values in Energon's metadatasets: their types and keys, with errors that name the line.
 """
 
 from __future__ import annotations
@@ -22,12 +24,11 @@ from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, did_you_mean
 from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import Document
 from feedmill.planning.dialects import METADATASET, VALIDATION, Place, Translation, check_chain, check_files, recognize
 from feedmill.planning.dialects.energon_settings import V1
-from feedmill.planning.dialects.energon_values import check_known, mapping_of, text_of, unknown_key
 from feedmill.samples.view import is_ours
 from feedmill.storage import join_url
 
@@ -494,3 +495,38 @@ def _fold_members(result: Translation, members: list[Any], place: Place, *, whol
                 fix="Remove 'shuffle_over_epochs_multiplier'.",
             )
         member["repetitions"] = floor(given) * times + (given - floor(given))
+
+
+def mapping_of(document: Document, path: Place, value: Any) -> Mapping[str, Any]:
+    """Return a value that must be a mapping. Raises `ConfigError`, which names its place."""
+    if not isinstance(value, Mapping):
+        shown = "nothing" if value is None else repr(value)[:60]
+        raise ConfigError(f"{path[-1]!r}: expected a mapping, found {shown}", file=document.at(path), kind="bad-recipe")
+    return value
+
+
+def text_of(document: Document, path: Place, value: Any) -> str:
+    """Return a value that must be text. Raises `ConfigError`, which names its place."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(
+            f"{path[-1]!r}: expected text, found {value!r:.60}", file=document.at(path), kind="bad-recipe"
+        )
+    return value
+
+
+def check_known(document: Document, path: Place, node: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+    """Raise `ConfigError` for a key that is not one of `keys`."""
+    for key in node:
+        if key not in keys:
+            raise unknown_key(document, (*path, key), key, keys, what)
+
+
+def unknown_key(document: Document, path: Place, key: str, keys: Sequence[str], what: str) -> ConfigError:
+    """Return the error for an unknown key, with the one that may be meant."""
+    guess = did_you_mean(str(key), list(keys))
+    return ConfigError(
+        f"unknown key {key!r} of {what}{guess}",
+        file=document.at(path),
+        kind="bad-recipe",
+        fix=f"Its keys: {', '.join(dict.fromkeys(keys))}.",
+    )

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from feedmill.errors import ConfigError
+from feedmill.formats.yamls import Marks
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
 from feedmill.planning.dialects.megatron_settings import ARGUMENTS, batch_settings
-from feedmill.planning.recipes.marks import Marks
 from feedmill.storage import join_url, open_store, split_url
 
 PARTS = ("train", "valid", "test")

@@ -23,6 +23,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, misspelled
 from feedmill.formats.settings import Table
+from feedmill.formats.yamls import Marks
 from feedmill.kernels.order.greedy import greedy
 from feedmill.planning.dialects import VALIDATION, Place, Translation
 from feedmill.planning.dialects.nanotron_settings import (
@@ -34,9 +35,8 @@ from feedmill.planning.dialects.nanotron_settings import (
     TOKENS,
     without_empty,
 )
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.orders.nanoset import normalized
-from feedmill.planning.recipes.marks import Marks
-from feedmill.planning.tree import unique_names
 
 _DEFAULT_SEED = 42
 """Nanotron's default seed of a stage."""

@@ -15,9 +15,9 @@ from typing import Any
 
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.vla.manifest import read_rows
+from feedmill.formats.yamls import Marks
 from feedmill.planning.dialects import VALIDATION, Place, Translation
 from feedmill.planning.dialects.vla_settings import RECIPE, SETTINGS, as_list, named, nested
-from feedmill.planning.recipes.marks import Marks
 from feedmill.storage import join_url, open_store, split_url
 
 MODALITIES: Mapping[str, tuple[str, ...]] = {

@@ -8,8 +8,7 @@ from feedmill.planning.nodes.groups import Groups
 from feedmill.planning.nodes.repeat import Repeat
 from feedmill.planning.nodes.shuffle import BlockShuffle, ShardShuffle, Shuffle, shuffled
 from feedmill.planning.nodes.skip import Skip
-from feedmill.planning.nodes.subsample import Subsample
-from feedmill.planning.nodes.subset import Subset
+from feedmill.planning.nodes.subset import Subsample, Subset
 
 __all__ = [
     "Blend",

@@ -34,7 +34,7 @@ from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.rows import lay_out, lay_out_shifted, shift_spans
 from feedmill.planning.bases import Bases
 from feedmill.planning.nodes import Located
-from feedmill.planning.nodes.base import LONGEST
+from feedmill.planning.nodes.base import LONGEST, render, tree_of
 from feedmill.planning.nodes.groups import groups_in
 from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.packing import best_fit, windows
@@ -54,7 +54,6 @@ from feedmill.planning.packing.whole import (
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
 from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
-from feedmill.planning.tree import render, tree_of
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow
 from feedmill.storage.folders import cache_folder

@@ -36,10 +36,10 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError, StorageError
+from feedmill.storage.base import storage_error
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.local import publish
 from feedmill.storage.locks import FileLock
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import make_folder, staged
 
 MAGIC = b"FMPACK01"

@@ -16,12 +16,12 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Order
 from feedmill.planning.dialects import Place
 from feedmill.planning.nodes import Curriculum, Groups, Leaf, Node, Repeat, shuffled
+from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.nodes.groups import bounds_of_groups, described
 from feedmill.planning.nodes.ranking import ranking_of, values_of
 from feedmill.planning.nodes.shuffle import usual_block
 from feedmill.planning.permutation import derive
 from feedmill.planning.recipes.read import kind_of
-from feedmill.planning.tree import unique_names
 from feedmill.storage import join_url
 
 if TYPE_CHECKING:

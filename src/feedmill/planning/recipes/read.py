@@ -15,8 +15,8 @@ from feedmill.storage import is_local_file, is_local_folder, join_url, open_stor
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
+    from feedmill.formats.yamls import Marks
     from feedmill.planning.dialects.energon import Asked
-    from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import Member, RecipeModel
 
 
@@ -111,7 +111,7 @@ def parse(
     asked: Asked | None = None,
 ) -> Parsed:
     """Return a recipe from text or plain data, in whichever dialect it is written. See `Recipe.parse` and `load`."""
-    from feedmill.planning.recipes.marks import Marks
+    from feedmill.formats.yamls import Marks
 
     dialects.check_mode(mode, file or "recipe")
     dialect = dialects.recognize(source)
@@ -164,8 +164,8 @@ def _translate(
         wanted = split or ("val" if mode == VALIDATION else "train")
         own = asked or energon.Asked()
         return energon.translate(document, file or f"{base}/", load_document, split=wanted, mode=mode, asked=own)
+    from feedmill.formats.yamls import Marks
     from feedmill.planning.dialects import megatron, nanotron, vla
-    from feedmill.planning.recipes.marks import Marks
 
     marks = Marks(source, where) if isinstance(source, str | bytes) else None
     data = source if marks is None else marks.data

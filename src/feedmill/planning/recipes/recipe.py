@@ -10,15 +10,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.planning.nodes.base import Tree, render
 from feedmill.planning.recipes import read
 from feedmill.planning.recipes.read import Open, Parsed, kind_of
-from feedmill.planning.tree import Tree, render
 from feedmill.storage import join_url, split_url
 
 if TYPE_CHECKING:
+    from feedmill.formats.yamls import Marks
     from feedmill.planning.dialects import Translation
     from feedmill.planning.plan import Plan
-    from feedmill.planning.recipes.marks import Marks
     from feedmill.planning.recipes.schema import Member, RecipeModel
     from feedmill.planning.recipes.statistics import StatisticsReport
     from feedmill.storage.cache.settings import DataCache

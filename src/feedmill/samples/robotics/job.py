@@ -14,8 +14,8 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.npz.arrays import read_npz
 from feedmill.formats.sample import locate
 from feedmill.formats.sniff import open_raw
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.robotics.relative import SUFFIX, PoseGroup, advice, computed, sources
 from feedmill.samples.robotics.statistics import Statistics, collect, write_statistics

@@ -19,20 +19,22 @@ import xxhash
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.samples.token_rules.fixed import DeepseekImages, LlavaImages, MllamaImages
-from feedmill.samples.token_rules.gemma3 import Gemma3Images
-from feedmill.samples.token_rules.gemma4 import Gemma4Audio, Gemma4Images, Gemma4Videos
+from feedmill.samples.token_rules.gemma import Gemma3Images, Gemma4Audio, Gemma4Images, Gemma4Videos
 from feedmill.samples.token_rules.glm4v import Glm4vImages, Glm4vVideos, Glm46vVideos
-from feedmill.samples.token_rules.idefics3 import Idefics3Images
-from feedmill.samples.token_rules.kimi_k25 import KimiImages
-from feedmill.samples.token_rules.llama4 import Llama4Images
-from feedmill.samples.token_rules.llava_next import LlavaNextImages
-from feedmill.samples.token_rules.llava_onevision import LlavaOnevisionImages, LlavaOnevisionVideos
+from feedmill.samples.token_rules.llava_next import LlavaNextImages, LlavaOnevisionImages, LlavaOnevisionVideos
 from feedmill.samples.token_rules.minicpm import MiniCpmImages, MiniCpmVideos
 from feedmill.samples.token_rules.molmo2 import Molmo2Images, Molmo2Videos
+from feedmill.samples.token_rules.patches import KimiImages, PixtralImages
 from feedmill.samples.token_rules.phi4_multimodal import Phi4Audio, Phi4Images
-from feedmill.samples.token_rules.pixtral import PixtralImages
-from feedmill.samples.token_rules.qwen import Omni2Videos, Omni3Videos, Qwen2Videos, Qwen3Videos, QwenImages
-from feedmill.samples.token_rules.qwen_audio import Qwen3OmniAudio, QwenAudio
+from feedmill.samples.token_rules.qwen import (
+    Omni2Videos,
+    Omni3Videos,
+    Qwen2Videos,
+    Qwen3OmniAudio,
+    Qwen3Videos,
+    QwenAudio,
+    QwenImages,
+)
 from feedmill.samples.token_rules.rule import (
     UNKNOWN,
     Count,
@@ -45,7 +47,7 @@ from feedmill.samples.token_rules.rule import (
     Vision,
     too_many,
 )
-from feedmill.samples.token_rules.tiles import InternVLImages, InternVLVideos
+from feedmill.samples.token_rules.tiles import Idefics3Images, InternVLImages, InternVLVideos, Llama4Images
 from feedmill.storage import Store, open_store
 
 PROCESSOR, IMAGE, VIDEO = "processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"

@@ -33,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.storage.boot import boot_id
 from feedmill.storage.cache.folder import (
     FOLDER_SIZE,
     PLANNED_BEFORE,
@@ -46,7 +45,8 @@ from feedmill.storage.cache.folder import (
     lock_file,
     taken_by,
 )
-from feedmill.storage.descriptors import file_limit, raise_file_limit
+from feedmill.storage.local import file_limit, raise_file_limit
+from feedmill.storage.locks import boot_id
 
 logger = logging.getLogger("feedmill")
 

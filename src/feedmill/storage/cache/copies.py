@@ -20,13 +20,12 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.base import Entry, Int64s, Store
+from feedmill.storage.base import Entry, Int64s, Store, storage_error
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.folder import NOTE, DiskCache, HeldFile, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
 from feedmill.storage.hashed import hash_file
 from feedmill.storage.local import LocalStore, publish, replace
-from feedmill.storage.os_errors import storage_error
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 - `range_store.py`: the base class of all of them, which pins versions of files, over `forking.py` (no requests in a
   forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`, with multipart uploads;
   `filesystem.py`: any file system of `fsspec`.
-- `options.py`: endpoints, credentials, time limits; `msc.py`, `rclone.py`: profiles of the Multi-Storage Client;
+- `options.py`: endpoints, credentials, time limits; `msc.py`: profiles of the Multi-Storage Client and of rclone;
   `errors.py`; `spool.py`: local files on their way to a store.
 - `locks.py`: locks in object stores; `upload_records.py`: what killed processes left.
 """

@@ -41,8 +41,7 @@ import orjson
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import Store
-from feedmill.storage.boot import boot_id
-from feedmill.storage.locks import FileLock
+from feedmill.storage.locks import FileLock, boot_id
 from feedmill.storage.remote.upload_records import abort_abandoned, check_again
 
 if TYPE_CHECKING:

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, refuse_nul, too_short
+from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, is_disk_error, refuse_nul, too_short
 from feedmill.storage.cache.reading import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment, SegmentStore
-from feedmill.storage.os_errors import is_disk_error
 from feedmill.storage.remote.errors import AGAIN, CHECK
 from feedmill.storage.remote.forking import guard_against_fork
 from feedmill.storage.remote.spool import spool_error, spool_folder

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedmill.errors import FeedmillError
+from feedmill.storage.base import storage_error
 from feedmill.storage.folders import private_folder
-from feedmill.storage.os_errors import storage_error
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt
 variables further variables of a template, of a job and of single rows
 render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
 values    messages as templates see them: the keys that are read, and arguments of tool calls as JSON
-mediatexts  texts with ``<image>`` as the lists of contents that templates of vision-language models read
 answers   where answers begin and end, proven by rendering other conversations
 learned   the characters that contribute to the loss, by the rule of the job
 checks    stop tokens, something to learn, and keys that have an effect

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.documents.batch import BadDocument, Record
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.read import read_documents
+from feedmill.documents.read import cut, read_documents
 from feedmill.documents.textpath import load_json
-from feedmill.documents.units import cut
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.checks import added, remarks
 from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of

@@ -2,17 +2,24 @@
 
 Templates come with tokenizers from elsewhere. They are compiled and rendered in a child process, with limits on the
 processor time and the memory of a conversation (`feedmill.jobs.sandbox`).
+
+Conversations about media, in the form that a template of a vision-language model reads.
+
+Templates of such models read a content as a list: ``[{"type": "image"}, {"type": "text", "text": ...}]``. Datasets have
+texts as well. LLaVA, ShareGPT, LLaMA-Factory and ms-swift mark a medium by ``<image>``, ``<video>`` or ``<audio>`` in
+the text. Some templates (LLaVA 1.5) take a text for an empty list, and leave it out without an error.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +32,6 @@ from feedmill.jobs.sandbox import Failure, Sandbox
 from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.answers import learned, rule_for
 from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
-from feedmill.tokens.chat.mediatexts import Placing
 from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
 from feedmill.tokens.chat.shapes import Plain, Shape, Skeleton, shape_of, shape_of_plain, skeleton_of
 from feedmill.tokens.chat.values import Notes, as_seen
@@ -62,7 +68,7 @@ class ChatSpec:
         variables: further variables of the template; a row's own come before them.
         stops: tokens that end an answer, as text.
         closed: whether an EOS is added to each conversation.
-        media: whether samples have media beside the conversation; see `feedmill.tokens.chat.mediatexts`.
+        media: whether samples have media beside the conversation; see `feedmill.tokens.chat.reader`.
     """
 
     form: str
@@ -99,7 +105,7 @@ class ChatSpec:
             raise ConfigError(f"unknown form of conversations {form!r}", fix=f"Use auto or one of {', '.join(FORMS)}.")
         folder = tokenizer.path.parent
         chosen = find_template(folder, template)
-        compiled = _examined([text for text in (chosen.text, chosen.with_tools) if text])
+        compiled = _examined(tuple(text for text in (chosen.text, chosen.with_tools) if text))
         rule = rule_for(rule, all(template.has_generation for template in compiled))
         dated = any("strftime_now" in text for text in (chosen.text, chosen.with_tools or ""))
         tokens = special_tokens(folder)
@@ -122,7 +128,8 @@ class _Examined(NamedTuple):
     variables: frozenset[str]
 
 
-def _examined(texts: Sequence[str]) -> list[_Examined]:
+@lru_cache(maxsize=16)
+def _examined(texts: tuple[str, ...]) -> list[_Examined]:
     """Return the facts about templates. Raises ConfigError for an invalid one."""
     prepare_children()
     out = []
@@ -498,3 +505,93 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the chat template cannot be read ({error})", file=str(path)) from None
+
+
+_MARK = re.compile(r"\n*<(image|video|audio)>\n*")
+"""Line breaks around a mark separate it from the text; templates write what they need there."""
+_PROBE = "feedmill-probe-{}-of-a-text"
+_KNOWN_WAYS = 4096
+"""Shapes of conversations whose way is kept."""
+
+
+class Placing:
+    """Puts media in their places, and writes texts as lists if the template leaves out other texts.
+
+    Which way a template takes depends on the roles and contents of a conversation, not on their words: words are
+    replaced by probes that must be in the rendered text.
+    """
+
+    def __init__(self) -> None:
+        self._ways: dict[Any, Callable[[Messages], Messages]] = {}
+
+    def placed(self, messages: Messages, render: Callable[[Messages], str], variant: Any = None) -> Messages:
+        """Return the messages as the template takes them.
+
+        Args:
+            messages: as the row has them.
+            render: returns their text; may raise `BadDocument`.
+            variant: what else of the row the text depends on; hashable.
+        """
+        if not any(isinstance(message.get("content"), str) for message in messages):
+            return messages
+        shape = (variant, tuple(map(_shape, messages)))
+        if shape not in self._ways:
+            probed = [_probed(message, number) for number, message in enumerate(messages)]
+            if len(self._ways) >= _KNOWN_WAYS:
+                self._ways.clear()
+            ways: tuple[Callable[[Messages], Messages], ...] = (_marked, _listed, list)
+            self._ways[shape] = min(ways, key=lambda way: _lost(way(probed), render))
+        return self._ways[shape](messages)
+
+
+def _shape(message: dict[str, Any]) -> Any:
+    content = message.get("content")
+    if isinstance(content, str):
+        inner: Any = tuple(piece if number % 2 else bool(piece) for number, piece in enumerate(_MARK.split(content)))
+    else:
+        inner = repr([each.get("type") if isinstance(each, dict) else each for each in content or ()])
+    return message.get("role"), inner, tuple(sorted(message))
+
+
+def _probed(message: dict[str, Any], number: int) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    pieces = _MARK.split(content)
+    probes = (_PROBE.format(f"{number}-{n}") if piece else "" for n, piece in enumerate(pieces[::2]))
+    marks = (f"<{mark}>" for mark in (*pieces[1::2], None) if mark)
+    return {**message, "content": "".join(one for pair in zip(probes, (*marks, ""), strict=True) for one in pair)}
+
+
+def _lost(messages: Messages, render: Callable[[Messages], str]) -> float:
+    """Return how many probes are not in the rendered text; infinity if it fails, or has a list as a Python literal."""
+    try:
+        text = render(messages)
+    except BadDocument:
+        return float("inf")
+    if "{'type':" in text:
+        return float("inf")
+    return sum(probe not in text for probe in re.findall(_PROBE.format(r"\d+-\d+"), repr(messages)))
+
+
+def _marked(messages: Messages) -> Messages:
+    """Return texts with marks as lists. A conversation with a list says there where its media are."""
+    if not all(isinstance(message.get("content") or "", str) for message in messages):
+        return messages
+    return [_list_of(each) if _MARK.search(each.get("content") or "") else each for each in messages]
+
+
+def _listed(messages: Messages) -> Messages:
+    """Return all texts as lists, with marks as in `_marked`."""
+    return [
+        {**each, "content": [{"type": "text", "text": content}]}
+        if isinstance(content := each.get("content"), str)
+        else each
+        for each in _marked(messages)
+    ]
+
+
+def _list_of(message: dict[str, Any]) -> dict[str, Any]:
+    pieces = _MARK.split(message["content"])
+    parts = [{"type": piece} if n % 2 else {"type": "text", "text": piece} for n, piece in enumerate(pieces)]
+    return {**message, "content": [part for part in parts if part.get("text") != ""]}

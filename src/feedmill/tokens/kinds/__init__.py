@@ -1,11 +1,10 @@
 """Tokenizers in the files of other programs: find them, and convert each to a ``tokenizer.json``.
 
 find        which file a name stands for: a file, a folder, or a model in the Hugging Face cache on this machine
-patterns    how tiktoken's encodings split texts, and their special tokens
-ranks       tiktoken files and Mistral's tekken.json: byte-level BPE by ranks, and its reference engine
+ranks       tiktoken files, the patterns of its encodings, and Mistral's tekken.json: byte-level BPE by ranks
 pieces      SentencePiece BPE models, by themselves and as transformers' Llama class reads them
 slow        folders with vocab.json and merges.txt of GPT-2, or vocab.txt of Bert
 settings    the settings of tokenizer_config.json that AutoTokenizer applies to a tokenizer.json
-releases    which release of transformers is followed, and what release 5 makes of a tokenizer.json
-kept        conversions that are kept on this machine
+releases    which release of transformers is followed, and what release 5 makes of a tokenizer.json; conversions that
+            are kept on this machine
 """

@@ -24,8 +24,7 @@ from feedmill.errors import ConfigError
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import pieces, ranks, slow
 from feedmill.tokens.kinds.find import refuse_classes
-from feedmill.tokens.kinds.kept import kept
-from feedmill.tokens.kinds.releases import FIVE, read_as, unknown_class
+from feedmill.tokens.kinds.releases import FIVE, kept, read_as, unknown_class
 from feedmill.tokens.kinds.settings import applied
 from feedmill.tokens.kinds.slow import token_of
 from feedmill.tokens.template import CONFIG, TemplateSource, read_settings

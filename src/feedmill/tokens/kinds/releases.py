@@ -12,10 +12,15 @@ effect. `test_releases` compares this module with the installed release.
 The table of the keys of ``tokenizer_config.json`` is closed: a key is applied (`APPLIED`), harmless for a reason
 (`HARMLESS`), or decided by code that Feedmill does not have (`UNDECIDED`). Any other key is named in the report; the
 classes of transformers 4.57 and 5.24 that are followed here read no other one.
+
+Conversions that take seconds are kept in ``$FEEDMILL_CACHE_DIR/tokenizers``, so that they are made once.
+
+A file is named after everything that decides its content, and after its own hash. It may be deleted at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,12 +29,12 @@ from typing import Any, NamedTuple
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError
-from feedmill.tokens.engines import HuggingFace, Vocabulary
-from feedmill.tokens.kinds.kept import kept
+from feedmill.errors import ConfigError, StorageError
+from feedmill.storage.folders import cache_folder
+from feedmill.storage.local import LocalStore
+from feedmill.tokens.engines import CHECK, HuggingFace, Vocabulary, differences
 from feedmill.tokens.kinds.settings import FLAGS, add, applied, flags_of, numbered
 from feedmill.tokens.kinds.slow import ROLES, token_of
-from feedmill.tokens.selfcheck import CHECK, differences
 from feedmill.tokens.template import CONFIG, Template, TemplateSource, read_settings, resolve, tokens_around
 
 RELEASE = "5.24"
@@ -507,3 +512,26 @@ def unknown_class(folder: Path, name: str) -> ConfigError:
         fix="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(NEW) of that release writes a tokenizer.json; use it"
         " with --template-source file.",
     )
+
+
+VERSION = "1"
+"""Changed when a conversion changes."""
+
+
+def kept(key: str, make: Callable[[], bytes]) -> bytes:
+    """Return the conversion of this key, or make it. A cache folder that cannot be used is no error."""
+    folder = cache_folder() / "tokenizers"
+    stem = xxhash.xxh3_128_hexdigest(f"{VERSION} {key}".encode())
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob(f"{stem}-*.json")):
+            data = path.read_bytes()
+            if path.name == _named(stem, data):
+                return data
+    data = make()
+    with contextlib.suppress(OSError, StorageError):
+        LocalStore(folder).write_bytes(_named(stem, data), data)
+    return data
+
+
+def _named(stem: str, data: bytes) -> str:
+    return f"{stem}-{xxhash.xxh3_128_hexdigest(data)}.json"

@@ -69,7 +69,7 @@ def index(options: Index) -> IndexReport:
 
 def _index_pbin(path: str, output: str | None) -> IndexReport:
     """Write the bounds of documents of a ``.pbin``; always, as they are the same at any time."""
-    from feedmill.formats.tokens.bounds import bounds_path
+    from feedmill.formats.tokens.manifest import bounds_path
     from feedmill.formats.tokens.pbin import documents_of, write_bounds
 
     folder, name = split_url(path)
@@ -137,8 +137,8 @@ def _planned(
 def _index_flat(path: str, output: str | None, options: Index) -> IndexReport:
     """Write the bounds of documents of a flat token file. Raises as `index`."""
     eos, token_size, vocab_size = options.eos, options.token_size, options.vocab_size
-    from feedmill.formats.tokens.bounds import bounds_path
     from feedmill.formats.tokens.flat_files import flat_bounds, is_flat, write_flat_bounds
+    from feedmill.formats.tokens.manifest import bounds_path
 
     folder, name = split_url(path)
     store = open_store(folder)

@@ -47,12 +47,12 @@ from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.format import TRAIN_OR_ALL
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
-from feedmill.jobs.cores import available_cores
 from feedmill.jobs.engine import Policy, Where, current, in_units
 from feedmill.jobs.options import verb
+from feedmill.jobs.parts import kept_results
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
-from feedmill.jobs.results import kept_results
+from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.samples.counted import CountedDataset, Refused, SampleLengths
 from feedmill.samples.open import open as open_dataset

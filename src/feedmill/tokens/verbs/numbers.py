@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from feedmill.documents.kinds import kind_of
+from feedmill.documents.file import kind_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import verb
 from feedmill.notebooks import Showable

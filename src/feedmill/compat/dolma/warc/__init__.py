@@ -39,7 +39,7 @@ _SECONDS = 60.0
 
 def warc(arguments: Sequence[str], file: str | None, exact: bool) -> None:  # noqa: ARG001 - common signature
     """Write documents, as Dolma does."""
-    from feedmill.cli.extract import show
+    from feedmill.cli.documents import show_extracted
 
     values = configured(arguments, file, SCHEMA)
     archives = _archives(values["documents"])
@@ -59,7 +59,7 @@ def warc(arguments: Sequence[str], file: str | None, exact: bool) -> None:  # no
         skip_no_pre_taggers=values["pre.skip"],
         skip_no_post_taggers=values["post.skip"],
     )
-    show(report)
+    show_extracted(report)
     if not report.documents:
         typer.echo("warning: there are no documents", err=True)
 

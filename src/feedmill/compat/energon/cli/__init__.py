@@ -17,8 +17,8 @@ from feedmill.cli import prepare as prepare_cli
 from feedmill.cli.app import new_app
 from feedmill.cli.check import show as show_findings
 from feedmill.cli.command import command
+from feedmill.cli.edit import show_media
 from feedmill.cli.output import counted, printable
-from feedmill.cli.prepare_media import show as show_media
 from feedmill.cli.show import show_facts as show_info
 from feedmill.compat.energon.checkpoint import app as checkpoint_app
 from feedmill.indexing.options import MediaChoice, MediaTarget, Prepare, SplitAndDescribe
