@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ CHANGES = [0.2, 0.5, 0.7]
 class Folder:
     """The data and the recipe of a run, which change on disk."""
 
-    phases = [flags for *_, flags in PHASES]
+    phases: ClassVar[list[dict[str, bool]]] = [flags for *_, flags in PHASES]
 
     def __init__(self, root: Path, total: int) -> None:
         root.mkdir()
@@ -93,7 +93,7 @@ class Folder:
 class Cells(Folder):
     """Packed rows of cells: their weights change twice, and then move to others."""
 
-    phases = [{}, {"allow_change": True}, {"allow_change": True}]
+    phases: ClassVar[list[dict[str, bool]]] = [{}, {"allow_change": True}, {"allow_change": True}]
 
     def __init__(self, root: Path, total: int) -> None:
         root.mkdir()

@@ -101,7 +101,7 @@ def test_weights_that_are_none_are_refused(weight: object, why: str) -> None:
 
 
 def test_weights_that_add_up_to_nothing_are_refused() -> None:
-    with pytest.raises(ConfigError, match="percentages and numbers: 50% is 0.5, beside 30"):
+    with pytest.raises(ConfigError, match=r"percentages and numbers: 50% is 0\.5, beside 30"):
         normalize(["50%", 30, "20"])
     assert normalize(["50%", 0.25, "1/4", 0]) == (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), 0)
     for weights in ([], [0, 0.0, "0%"]):
