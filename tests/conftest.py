@@ -81,9 +81,9 @@ os.fsync = unsynced
 refuse_unlisted()
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
-# For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+# For `make test` and `make test-quick`: the same on every machine, a quarter and an eighth of the others' examples.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=12)
 settings.load_profile("feedmill")
 
 _FAILED = pytest.StashKey[bool]()

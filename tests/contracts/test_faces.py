@@ -152,6 +152,7 @@ KINDS_OF_VALUES = {
     "--exclude": "import excludes files by patterns of names, prepare excludes shards and keys by regular expressions",
     "--fields": "decontaminate names the parts of a question, prepare those of a sample",
     "--id": "import names a column, the others a field of a document or 'auto'",
+    "--image": "run names that of a container, documents embed a part",
     "--keep": "dedupe --near chooses which copy stays, filter names a file of rules",
     "--key": "dedupe names the path of a field, trace the key of a sample",
     "--model": "mixture fit names a kind of regression, documents embed the files of a model",
