@@ -70,9 +70,16 @@ resources.available_cores = functools.wraps(resources.available_cores)(lambda: 1
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")
 _WORKERS += ("feedmill.planning.recipes.compile", "feedmill.tokens.job", "feedmill.curation.dedupe.exact")
 _WORKERS += ("feedmill.curation.mix.shard", "feedmill.curation.stat", "feedmill.curation.tag")
-_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning", "torch")
+_WORKERS += ("feedmill.converting.rows", "feedmill.importing.samples", "feedmill.indexing.scanning")
 _preload = forkserver.set_forkserver_preload
-forkserver.set_forkserver_preload = lambda names: _preload(list(dict.fromkeys([*names, *_WORKERS])))
+
+
+def _preloading(names: list[str]) -> None:
+    torch = [name for name in ("torch",) if name in sys.modules]  # where its tests are among those of this run
+    _preload(list(dict.fromkeys([*names, *_WORKERS, *torch])))
+
+
+forkserver.set_forkserver_preload = _preloading
 
 # What tests write need not survive a loss of power, but for the faults of `faults`, whose processes are their own.
 # Waiting for the disk thousands of times takes minutes where it is busy.
@@ -81,9 +88,9 @@ os.fsync = unsynced
 refuse_unlisted()
 
 settings.register_profile("feedmill", deadline=None)  # a busy machine is no failure
-# For `make test` and `make test-quick`: the same on every machine, and half and a fifth of the examples of the others.
-settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+# For `make test` and `make test-quick`: the same on every machine, a quarter and an eighth of the others' examples.
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=12)
 settings.load_profile("feedmill")
 
 _FAILED = pytest.StashKey[bool]()

@@ -37,8 +37,8 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command
 
-_FAST = {"prepare", "prepare-media", "tokenize", "dedupe", "neardedupe", "convert-file", "reshard"}
-"""Between them they use each kind of unfinished work."""
+_FAST = {"prepare", "prepare-media", "neardedupe", "convert-file", "reshard"}
+"""With the verbs of the tests below, tokenize and dedupe, they use each kind of unfinished work."""
 SOME = [verb if verb in _FAST else pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS]
 _STAGES = {
     "dedupe": 3,

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from feedmill.formats.base import Dataset
-from feedmill.formats.extents import Extents
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, write_splits
 from feedmill.formats.npz.dataset import NpzDataset
+from feedmill.formats.offsets import Extents
 from feedmill.formats.tokens.pbin import open_pbins, write_pbin
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.samples.joined import JoinedDataset

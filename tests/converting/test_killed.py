@@ -9,6 +9,7 @@ import pytest
 
 from feedmill.errors import ConfigError, FeedmillError
 from helpers.conversion_sources import sample_set, tokens, tree
+from helpers.durations import slow_but
 from helpers.kills import finish, kill_at_random, kill_everywhere, moments, run_until_killed
 
 WORK = {
@@ -119,7 +120,9 @@ def test_a_source_that_changed_is_noticed(tmp_path: Path) -> None:
 
 
 @moments(3, range(0, 60, 3), least=2)
-@pytest.mark.parametrize("name", ["webdataset", "parquet", "rows", "lines", "tokens", "sequences"])
+@pytest.mark.parametrize(
+    "name", slow_but(["webdataset", "parquet", "rows", "lines", "tokens", "sequences"], "webdataset", "rows", "lines")
+)
 def test_a_result_that_is_replaced_stays_until_the_new_one_is_whole(
     tmp_path: Path, name: str, moments: Sequence[int], least: int
 ) -> None:

@@ -71,7 +71,7 @@ def test_a_round_trip_through_every_pair_gives_the_same_rows(
     assert same(read(tmp_path / "back.jsonl"), list(rows(120)))
 
 
-@pytest.mark.parametrize("to", LINES)
+@pytest.mark.parametrize("to", slow_but(LINES, "jsonl.gz", "parquet"))
 def test_more_rows_than_are_read_back_at_once_are_compared_too(tmp_path: Path, to: str) -> None:
     source = lines(tmp_path / "x.jsonl", 3000)
     convert(source, tmp_path / f"a.{to}", to)

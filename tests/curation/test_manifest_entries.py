@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.manifest_entries import record, recorded
+from feedmill.curation.attribute_set import record, recorded
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
 

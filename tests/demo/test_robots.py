@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from feedmill.demo.robots import write_robots
+from feedmill.demo.sample_data import write_robots
 from feedmill.samples.robotics.job import compute_statistics
 from feedmill.storage import LocalStore
 from helpers.kills import contents

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.formats import cost_cache
+from feedmill.formats import kept as kept_arrays
 from feedmill.formats.base import Dataset
 from feedmill.formats.costs import LARGEST, checked_costs, field_costs
 from feedmill.formats.energon import costs as energon_costs
@@ -112,7 +112,7 @@ def test_every_key_is_cut_as_samples_are(tmp_path: Path) -> None:
 def test_large_datasets_keep_their_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cost_cache, "KEPT_FROM", 0)
+    monkeypatch.setattr(kept_arrays, "KEPT_FROM", 0)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     root = media(tmp_path / "ds", video=False)
     prepare_media(str(root), EXTENSION, progress=False)
@@ -277,7 +277,7 @@ def lines(path: Path, *records: str) -> Dataset:
 
 
 def test_a_field_of_json_lines_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_cache, "KEPT_FROM", 0)
+    monkeypatch.setattr(kept_arrays, "KEPT_FROM", 0)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "a.jsonl"
     records = [f'{{"v": {n % 50}, "w": {n}.5, "on": true, "s": "x", "deep": {{"v": -1}}}}' for n in range(10_000)]

@@ -11,6 +11,7 @@ import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from feedmill.errors import DataError, StorageError
 from feedmill.formats.energon import index as energon_index
 from feedmill.formats.energon.index import IndexRows, duplicate_keys, write_index
 from feedmill.kernels.files.tar import scan_reference
-from helpers.durations import examples
+from helpers.durations import examples, slow_but
 
 SCHEMA = [
     (
@@ -171,8 +172,10 @@ def test_both_writers_write_many_rows(
 
 
 @both
-@pytest.mark.parametrize("count", [0, 1, 2, 57, 58, 999, 20_000])
-@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize(
+    ("ascending", "count"),
+    [*product([True, False], [0, 1, 2, 57, 58, 999]), *slow_but(product([True, False], [20_000]), (False, 20_000))],
+)
 def test_prepared_shards(tmp_path: Path, write: Write, count: int, ascending: bool) -> None:
     rows = prepared(count, order=None if ascending else random.Random(0))
     write(tmp_path / "index.sqlite", rows)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.storage.test_filecache import folder, server, store_of
 
-from feedmill.formats import avvideo, cost_cache
+from feedmill.formats import avvideo, kept
 from feedmill.formats.avvideo import Frames
 from feedmill.formats.columns import ArrowFile
 from feedmill.planning.packing.segments import FOLDER, Segment, Segments
@@ -52,7 +52,7 @@ def test_costs_and_packing_plans_in_use_stay_and_make_older_ones_go(folder, tmp_
     (folder / "costs" / ("0" * 32)).write_bytes(bytes(100_000))
     files.size = 50_000
     (tmp_path / "source").write_bytes(b"1")
-    found = cost_cache.kept_costs(LocalStore(tmp_path), "source", "x", 10, lambda: np.arange(10), keep=True)
+    found = kept.kept_costs(LocalStore(tmp_path), "source", "x", 10, lambda: np.arange(10), keep=True)
     assert found is not None and [one.present < 50_000 for one in files.list()] == [True]
 
     def make(number: int, first: int) -> Segment:

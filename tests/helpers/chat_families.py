@@ -4,7 +4,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from feedmill.jobs.sandbox import Failure, Sandbox
 
 _EACH = "{% for m in messages %}"
 _ASK = "{% if add_generation_prompt %}"
@@ -12,6 +18,23 @@ _ROLE = "{% set role = 'model' if m.role == 'assistant' else m.role %}"
 _ALTERNATE = (
     "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}"
 )
+
+
+@pytest.fixture
+def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render in this process: starting a child for each of hundreds of jobs would take most of the time.
+
+    Tests of the limits, and of templates that attack, have one.
+    """
+
+    def here(sandbox: Sandbox[Any, Any], items: Sequence[Any]) -> Iterator[Any]:
+        for item in items:
+            try:
+                yield sandbox._function(item)
+            except Exception as error:
+                yield Failure(f"{type(error).__name__}: {error}"[:200])
+
+    monkeypatch.setattr(Sandbox, "map", here)
 
 
 @dataclass(frozen=True)

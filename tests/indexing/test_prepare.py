@@ -113,14 +113,14 @@ def test_killed_at_any_moment_the_old_index_stays_and_the_next_run_finishes(
     make_shards(root, [5] * 30)
     moments = random.Random(5)
     killed = 0
-    for attempt in range(8):
-        shard = 0.2 if attempt < 4 else 0.02  # the first ones cannot get through, the last ones are killed near the end
+    for attempt in range(4):
+        shard = 0.2 if attempt < 2 else 0.02  # the first ones cannot get through, the last ones are killed near the end
         arguments = [str(root), str(moments.uniform(0, 0.25)), str(shard)]
         killed += warm.run([sys.executable, "-c", KILLED, *arguments], check=False).returncode == -signal.SIGKILL
         if prepared_before:
             now = keys(root)
             assert now in (old, [f"s{n:05d}" for n in range(150)])
-    assert killed >= 4
+    assert killed >= 2
     report = prepare(str(root), split_ratio="1,0,0", progress=False)
     assert report.samples == 150
     assert keys(root) == [f"s{n:05d}" for n in range(150)]

@@ -190,9 +190,9 @@ def test_the_default_budget_grows_for_windows_that_are_larger_than_half_of_it(se
     usual = remote(server)
     expected = content(fm.Loader(usual, 16))
     few = len(data_requests(server))
-    monkeypatch.setattr("feedmill.storage.fetching.budget.BUDGET", 200_000)
+    monkeypatch.setattr("feedmill.storage.fetching.read_ahead.BUDGET", 200_000)
     for memory, warned in ((1 << 40, False), (16 * 400_000, True)):
-        monkeypatch.setattr("feedmill.storage.fetching.budget.available_memory", lambda memory=memory: memory)
+        monkeypatch.setattr("feedmill.storage.fetching.read_ahead.available_memory", lambda memory=memory: memory)
         server.asked.clear()
         server.keys.clear()
         caplog.clear()

@@ -222,7 +222,8 @@ def test_a_plan_without_names() -> None:
     [("best_fit", {}), ("concat", {}), ("concat", {"overlap": True}), ("best_fit", {"long": "drop"})],
 )
 @pytest.mark.parametrize(
-    ("workers", "ranks"), [(0, 1), (0, 2), pytest.param(fm.Workers(1, processes=True), 2, marks=pytest.mark.slow)]
+    ("workers", "ranks"),
+    [(0, 2), *(pytest.param(*how, marks=pytest.mark.slow) for how in ((0, 1), (fm.Workers(1, processes=True), 2)))],
 )
 def test_packed_rows(tmp_path: Path, method: str, options: dict[str, Any], workers: Any, ranks: int) -> None:
     plan = packed(tmp_path, method, **options)

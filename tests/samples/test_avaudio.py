@@ -30,7 +30,7 @@ def test_clips_are_pieces_of_the_whole(kind: str) -> None:
     decoder = AVDecoder(data_of(kind), name=f"x.{kind}")
     whole, first = clips.all_samples(data_of(kind))
 
-    @settings(max_examples=examples(10), deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(st.lists(st.tuples(st.floats(0, 4), st.floats(0, 1.5)), min_size=1, max_size=3))
     def run(given: list[tuple[float, float]]) -> None:
         ranges = [(start, start + length) for start, length in given]

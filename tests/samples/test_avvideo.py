@@ -56,7 +56,7 @@ RANGES = st.lists(st.tuples(MOMENTS, st.sampled_from([0.0, 0.04, 0.5, 1.3, INF])
 def test_clips_are_the_frames_on_the_screen(kind: str, gaps: bool) -> None:
     decoder, frames, times = truth(kind, gaps)
 
-    @settings(max_examples=examples(10), deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(RANGES)
     def run(given: list[tuple[float, float]]) -> None:
         ranges = [(start, start + length) for start, length in given]

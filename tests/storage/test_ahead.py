@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import ConfigError, DataError
-from feedmill.storage.fetching.budget import budget_from_environment
 from feedmill.storage.fetching.ranges import LARGEST, requests_for
-from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
+from feedmill.storage.fetching.read_ahead import ReadAhead, Starving, budget_from_environment
 from feedmill.storage.fetching.segments import HeldSegments, Segment
 from feedmill.storage.remote.object_store import RemoteStore
 

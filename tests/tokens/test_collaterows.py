@@ -51,6 +51,18 @@ def collator(processor: Any, layout: Any = "transformers", **options: Any) -> Ro
 
 
 @pytest.fixture(scope="module")
+def usual(processor: Any) -> RowCollator:
+    """A collator for several tests, as each starts a process for its template."""
+    return collator(processor)
+
+
+@pytest.fixture(scope="module")
+def named(processor: Any) -> RowCollator:
+    """A collator to which parts with pictures are named."""
+    return collator(processor, media=["a.jpg", "b.jpg"])
+
+
+@pytest.fixture(scope="module")
 def batch(processor: Any) -> Any:
     return collator(processor)([row_of(SAMPLES, LENGTHS, 512, 16)])
 
@@ -253,17 +265,18 @@ BAD: list[tuple[Mapping[str, bytes], str]] = [
 
 
 @pytest.mark.parametrize(("parts", "what"), BAD)
-def test_samples_that_cannot_be_encoded(processor: Any, parts: Mapping[str, bytes], what: str) -> None:
+def test_samples_that_cannot_be_encoded(usual: RowCollator, parts: Mapping[str, bytes], what: str) -> None:
     """An error with the sample; with drop, its place is padding, and is counted."""
     row = row_of([B, sample("bad", parts), D], [63, 20, 40], 140)
     with pytest.raises(DataError) as caught:
-        collator(processor)([row])
+        usual([row])
     assert what in str(caught.value) and str(caught.value).startswith("data 'bad': ")
-    collate = collator(processor)
-    made = collate([replace(row, mismatch="drop")])
-    assert collate.misses.refused == 1 and made["cu_seq_lens_q"].tolist() == [0, 63, 83, 123, 140]
-    assert collate.row_counts() == {"row_samples": 3, "length_misses": 0, "row_drops": 1}
-    assert collate.row_counts() == {"row_samples": 0, "length_misses": 0, "row_drops": 0}
+    before = usual.misses.refused
+    usual.row_counts()  # of the tests before
+    made = usual([replace(row, mismatch="drop")])
+    assert usual.misses.refused == before + 1 and made["cu_seq_lens_q"].tolist() == [0, 63, 83, 123, 140]
+    assert usual.row_counts() == {"row_samples": 3, "length_misses": 0, "row_drops": 1}
+    assert usual.row_counts() == {"row_samples": 0, "length_misses": 0, "row_drops": 0}
 
 
 def test_plain_text_and_other_samples(processor: Any) -> None:
@@ -307,13 +320,12 @@ def _picture(name: Any, key: str = "image") -> dict[str, Any]:
     ],
 )
 def test_a_conversation_that_names_its_pictures_gets_them_there(
-    processor: Any, turns: list[Any], more: dict[str, Any], first: str
+    usual: RowCollator, named: RowCollator, turns: list[Any], more: dict[str, Any], first: str
 ) -> None:
     row = {"messages": [{"role": "user", "content": turns}, {"role": "assistant", "content": "yes"}], **more}
     pictures = {"a.jpg": picture(64, 64, 1), "b.jpg": picture(32, 32, 2)}
-    for media in (None, ["a.jpg", "b.jpg"]):
-        encoder = collator(processor, media=media).encoder
-        (made,) = encoder([sample("s", {**pictures, "json": json.dumps(row).encode()})])
+    for collate in (usual, named):
+        (made,) = collate.encoder([sample("s", {**pictures, "json": json.dumps(row).encode()})])
         assert made.media["image_grid_thw"][0].tolist() == ([1, 4, 4] if first == "a" else [1, 2, 2])
 
 

@@ -17,6 +17,7 @@ from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
 from feedmill.storage.staging import TEMPORARY_SUFFIX
 from helpers import warm
+from helpers.durations import slow_but
 
 JOBS = {
     "merge": "tokens merge a.pbin b.pbin a.pbin out/m.ds",
@@ -81,7 +82,7 @@ def killed_and_finished(job: str, inputs: Path, tmp_path: Path, times: int) -> N
     assert hits
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", slow_but(JOBS, "merge many", "shuffle", "shuffle by processes"))
 def test_killed_a_few_times(job: str, inputs: Path, tmp_path: Path) -> None:
     killed_and_finished(job, inputs, tmp_path, 2)
 

@@ -22,6 +22,7 @@ from feedmill.tokens.outputs import FORMATS as ENDS
 from feedmill.tracing.document import Documents, sightings
 from feedmill.tracing.held import Held
 from feedmill.tracing.trace import trace
+from helpers.durations import slow_but
 from helpers.lineage_data import FORMATS, SEQUENCE, build
 from helpers.tokenizer_data import loaded
 
@@ -105,7 +106,7 @@ def test_lines_of_a_filter_lead_to_their_raw_lines(made: tuple[Path, list[list[b
             assert (raw["id"], raw["text"]) == (found["id"], found["text"])
 
 
-@pytest.mark.parametrize("world", [1, 2, 8])
+@pytest.mark.parametrize("world", slow_but([1, 2, 8], 2))
 def test_every_packed_row_leads_to_its_raw_lines_on_any_layout_of_ranks(
     made: tuple[Path, list[list[bytes]]], world: int
 ) -> None:

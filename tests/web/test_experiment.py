@@ -11,7 +11,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.mixture.swarm import read_swarm
-from feedmill.web.experiment import experiment
+from feedmill.web.mixture import experiment
 from helpers.mixture_data import TOKENS, recipe_file
 
 SLOTS = {name: number + 1 for number, name in enumerate(TOKENS)}

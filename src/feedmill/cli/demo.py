@@ -261,7 +261,7 @@ def mix_robots(story: Story) -> None:
     """Generate, index and check two datasets, merge their statistics, and load batches of both."""
     import numpy as np
 
-    from feedmill.demo.robots import ACTION, STATE, write_robots
+    from feedmill.demo.sample_data import ACTION, STATE, write_robots
     from feedmill.indexing.check import check
     from feedmill.loading.loader import Loader
     from feedmill.planning.recipes.recipe import Recipe

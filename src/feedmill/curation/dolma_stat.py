@@ -35,7 +35,7 @@ from feedmill.documents.find import find_documents
 from feedmill.documents.rows import REFUSED
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.documents import json_fault, read_rows, write_rows
-from feedmill.jobs.garbage import uncollected
+from feedmill.jobs.memory import uncollected
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store

@@ -28,7 +28,7 @@ from feedmill.documents.lines import read_blocks
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
-from feedmill.jobs.garbage import uncollected
+from feedmill.jobs.memory import uncollected
 from feedmill.jobs.options import verb
 from feedmill.jobs.parts import kept_results
 from feedmill.jobs.policy import OnError, on_error_policy, skips

@@ -4,8 +4,7 @@
 the verbs of other rooms prepare and blend both, and `runs.py` starts `train.py`, kills it, resumes it on another number
 of ranks and compares what both runs saw.
 
-- `corpus.py`: documents of the standard library, and a tokenizer trained on them; `pages.py`: images of them;
-  `robots.py`: trajectories of robots.
-- `sample_data.py`: ``demo --data``, small data of all kinds for the documentation.
+- `corpus.py`: documents of the standard library, and a tokenizer trained on them; `pages.py`: images of them.
+- `sample_data.py`: ``demo --data``, small data of all kinds for the documentation; trajectories of robots.
 - `train.py`: the training program, one process per rank; `runs.py`: the processes, and hashes of what they saw.
 """

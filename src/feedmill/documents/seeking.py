@@ -5,34 +5,25 @@ In a file that is not compressed, that is every line. In a compressed one, it is
 rows are read, and kept for later in ``$FEEDMILL_CACHE_DIR/lines/<hash>``, an array file:
 
     points   int64[m, 3]   offset in the file, number of line ends before it, and whether it is inside a line
-    digest   uint8[16]     xxh3-128 of the points
 """
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Collection, Generator
 from contextlib import ExitStack, closing
 from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
-import xxhash
 
 from feedmill.documents.file import DocumentFile
-from feedmill.errors import FeedmillError
-from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.documents import BLOCK, rows_of, whole_lines
 from feedmill.formats.jsonl.index import FOLDER, kept_name
+from feedmill.formats.kept import KeptArrays
 from feedmill.formats.unread_files import json_lines
-from feedmill.storage import LocalStore
-from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.codec import compression, unpacked_members
-from feedmill.storage.folders import cache_folder
 from feedmill.storage.limits import max_unpacked
 from feedmill.storage.window import Window
-
-logger = logging.getLogger("feedmill")
 
 APART = 1 << 20
 """Least number of bytes of lines between two points."""
@@ -67,9 +58,12 @@ class SeekRows:
     def __init__(self, file: DocumentFile) -> None:
         self.file, self._store = file, file.store()
         entry = self._store.stat(file.path)
-        _, self._name = kept_name(self._store, entry, "rows")
+        self._kept = KeptArrays(
+            f"{FOLDER}/{kept_name(self._store, entry, 'points')[1]}",
+            "cached points of a file of lines are corrupt and are found again",
+            "",  # they are found again, which takes longer
+        )
         self._size, self._kind = entry.size, compression(file.path)
-        self._cache = LocalStore(cache_folder() / FOLDER)
         self._points = self._read() or [Point(0, 0, 0)]
 
     def read(self, rows: Collection[int]) -> tuple[dict[int, bytes], int]:
@@ -97,7 +91,7 @@ class SeekRows:
                 else:
                     break
         if len(self._points) > len(known):
-            self._write()
+            self._kept.write({"points": np.asarray(self._points, "<i8")})
         return found, end
 
     def _blocks(self, start: Point) -> Generator[tuple[int, list[bytes]], None, None]:
@@ -120,29 +114,8 @@ class SeekRows:
                 first, inside = first + len(rows), False
 
     def _read(self) -> list[Point]:
-        try:
-            if not self._cache.exists(self._name):
-                return []
-            arrays = read_arrays(self._cache, self._name)
-            points = arrays["points"]
-            if arrays["digest"].tobytes() != xxhash.xxh3_128_digest(points.data) or points.shape[1:] != (3,):
-                raise ValueError("its hash differs")
-        except (FeedmillError, KeyError, ValueError, OSError) as error:
-            logger.warning("cached points of a file of lines are corrupt and are found again: %s", error)
-            return []
-        disk_cache(cache_folder()).hold_derived(f"{FOLDER}/{self._name}")
-        return [Point(*point) for point in points.tolist()]
-
-    def _write(self) -> None:
-        points = np.asarray(self._points, "<i8")
-        digest = np.frombuffer(xxhash.xxh3_128_digest(points.data), np.uint8)
-        try:
-            write_arrays(self._cache, self._name, {"points": points, "digest": digest})
-        except (FeedmillError, OSError) as error:
-            logger.debug("points of a file of lines cannot be cached: %s", error)
-        else:
-            name = f"{FOLDER}/{self._name}"
-            disk_cache(cache_folder()).hold_derived(name, written=name)
+        points = (self._kept.read() or {}).get("points")
+        return [] if points is None or points.shape[1:] != (3,) else [Point(*point) for point in points.tolist()]
 
 
 class _Noting:

@@ -42,8 +42,8 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import INDEXED, LOSS_TOKENS, checked_costs
-from feedmill.formats.extents import Extents
 from feedmill.formats.mediatable import MediaTable
+from feedmill.formats.offsets import Extents
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
 from feedmill.provided import provided

@@ -3,6 +3,8 @@
 An offset file is n + 1 unsigned 64-bit little-endian numbers: the offset of each record, then the end of the last one.
 
 Read many ranges of remote files into one buffer: in one call, without the GIL, where they were read ahead.
+
+Byte ranges that a dataset will read for samples, known from its index before any of them is read.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 import itertools
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -272,3 +274,35 @@ def read_rows(
 def _by_file(paths: Sequence[str], files: Int64s, offsets: Int64s, lengths: Int64s) -> list[Ranges]:
     cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)] if len(files) else [0]
     return [(paths[files[a]], offsets[a:b].tolist(), lengths[a:b].tolist()) for a, b in itertools.pairwise(cuts)]
+
+
+class Extents(NamedTuple):
+    """Byte ranges of files of one store.
+
+    Attributes:
+        store: the store of the files.
+        paths: paths in the store.
+        sample: int64[m], position of each range's sample in the requested indices, in any order.
+        file: int64[m], number of each range's file in `paths`.
+        begins, ends: int64[m], begin and end of each range in bytes.
+        check: compares files (their numbers) with the index, which waits for their bytes; None if reading does not
+            compare. Called once the ranges are requested, so that the reader does not wait; with ``awaited=True`` if it
+            waits for the ranges, and then only for files for which it would wait again.
+    """
+
+    store: Store
+    paths: Sequence[str]
+    sample: Int64s
+    file: Int64s
+    begins: Int64s
+    ends: Int64s
+    check: Callable[..., object] | None = None
+
+    def of_samples(self, places: Int64s) -> Extents:
+        """Return the same ranges for samples at other positions: ``places[i]`` is that of sample i, int64[n]."""
+        return self._replace(sample=np.asarray(places, np.int64)[self.sample])
+
+    def joined(self, other: Extents) -> Extents:
+        """Return these ranges and others of the same files."""
+        sample, file, begins, ends = (np.concatenate(pair) for pair in zip(self[2:6], other[2:6], strict=True))
+        return self._replace(sample=sample, file=file, begins=begins, ends=ends)

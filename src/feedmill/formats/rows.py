@@ -29,8 +29,7 @@ from feedmill.errors import DataError, FeedmillError, TrustError
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_of_files
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, hash_words, place_of
+from feedmill.formats.offsets import Extents, Int64s, hash_words, place_of
 from feedmill.formats.sample import Decode, Sample, Source, locate, no_such_key, number_of
 from feedmill.storage import Store
 

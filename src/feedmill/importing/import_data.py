@@ -50,7 +50,7 @@ from feedmill.importing.scanning import EXCLUDED, File, Files, scan, with_tables
 from feedmill.indexing.splitting import empty_splits, ratio_of, sizes_by_ratio
 from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import Policy
-from feedmill.jobs.garbage import frozen, uncollected
+from feedmill.jobs.memory import frozen, uncollected
 from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.processes import start_server

@@ -30,7 +30,7 @@ from feedmill.importing.report import ImportReport
 from feedmill.importing.rows import reason_of
 from feedmill.importing.scanning import Files, read_file
 from feedmill.jobs.dry_run import active
-from feedmill.jobs.garbage import uncollected
+from feedmill.jobs.memory import uncollected
 from feedmill.jobs.threads import ordered_map
 from feedmill.samples.description import describe_type
 from feedmill.samples.encode import Encoder

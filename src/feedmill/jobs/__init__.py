@@ -5,7 +5,7 @@ the outputs, and publishes them when all are there.
 
 - `options.py`: the options of a verb, from which its function, its command and the checks of a pipeline are made.
 - `engine.py`: what a verb says of a stage (`Where`), and the engine in use. Here: `run.py`, on `pool.py`, with
-  `processes.py`, `pickling.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, and
+  `processes.py`, `shared_memory.py` and `main_program.py`. Elsewhere: `parts.py` for job arrays, and
   `ray_engine.py` for Ray, with `ray_nodes.py` and `stragglers.py`.
 - `resources.py`: what a unit needs of its machine, and what cores that has: cores, memory, GPUs, custom resources and
   labels.
@@ -16,6 +16,6 @@ the outputs, and publishes them when all are there.
   leaves out; `dry_run.py`: what a verb would do.
 - `events.py`: the record of units: what bars, event files, metrics and the browser show of them.
 - `progress.py`: signs of life, which move by the bytes of `inside.py`; `amounts.py`: sizes and durations as text.
-- `buffers.py`, `garbage.py`: memory and collections of cycles; `memory.py`: how much memory a task
+- `buffers.py`: memory for arrays; `memory.py`: collections of cycles, and how much memory a task
   may take.
 """

@@ -26,7 +26,7 @@ from feedmill.errors import FeedmillError
 from feedmill.jobs.engine import Failed, Limits, Policy
 from feedmill.jobs.events import Units, name_of
 from feedmill.jobs.inside import ReadCounts
-from feedmill.jobs.pickling import pickled
+from feedmill.jobs.main_program import pickled
 from feedmill.jobs.processes import Context, Outcome, Sent, Served, Shared, begin, work
 from feedmill.jobs.progress import Progress, Steps, still
 from feedmill.jobs.stragglers import lateness

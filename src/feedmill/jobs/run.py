@@ -122,7 +122,7 @@ def _run_here(
         call = function if policy.shared is None else partial(function, policy.shared)
         told = None if not first or name is None or is_inside_unit() else units
         return _closing(tolerating(_here(call, everything, progress, told, limits), where, limits))
-    from feedmill.jobs.pickling import needs_main
+    from feedmill.jobs.main_program import needs_main
     from feedmill.jobs.pool import Pool
     from feedmill.jobs.processes import new_context
 

@@ -29,17 +29,22 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import FeedmillError
-from feedmill.formats.extents import Extents
+from feedmill.formats.offsets import Extents
 from feedmill.loading.step_reader import joined, settings_of
 from feedmill.planning.dealing.grid import Step
 from feedmill.planning.nodes.base import Located
 from feedmill.planning.remote_reads import is_scattered, window_of
 from feedmill.samples.text import human_size
 from feedmill.storage.cache.chunks import FAR, ChunkCache
-from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts
 from feedmill.storage.fetching.fetch import check_stop, ending, fetcher
 from feedmill.storage.fetching.lanes import SMALL
-from feedmill.storage.fetching.read_ahead import ReadAhead, Starving
+from feedmill.storage.fetching.read_ahead import (
+    ReadAhead,
+    Starving,
+    budget_from_environment,
+    most_from_environment,
+    parts,
+)
 from feedmill.storage.remote.range_store import RangeStore
 
 IntArray = npt.NDArray[np.int64]

@@ -29,8 +29,7 @@ from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.folder import SIZE, Cached
 from feedmill.storage.cache.reading import CacheUse
 from feedmill.storage.cache.settings import DataCache, using_cache
-from feedmill.storage.fetching.budget import BUDGET
-from feedmill.storage.fetching.read_ahead import ReadAhead
+from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.remote.range_store import RangeStore
 

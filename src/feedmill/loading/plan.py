@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.batches import Batch, Want
-from feedmill.formats.extents import Extents
+from feedmill.formats.offsets import Extents
 from feedmill.formats.sample import Source
 
 if TYPE_CHECKING:

@@ -44,8 +44,7 @@ class StepReader:
     def reading(self, plan: Any, step: Step) -> Iterator[None]:
         """Request the bytes of a step, and keep them until the ``with`` block ends."""
         if self._reader is None:
-            from feedmill.storage.fetching.budget import BUDGET
-            from feedmill.storage.fetching.read_ahead import ReadAhead
+            from feedmill.storage.fetching.read_ahead import BUDGET, ReadAhead
 
             self._reader = ReadAhead(BUDGET, self.cache.use())
         number, self._number = self._number, self._number + 1
@@ -66,7 +65,7 @@ class StepReader:
 
 def step_reader(plan: Any) -> StepReader | None:
     """Return the reader for worker processes; None if the plan has no remote data, or without a cache or a budget."""
-    from feedmill.storage.fetching.budget import budget_from_environment
+    from feedmill.storage.fetching.read_ahead import budget_from_environment
 
     if not getattr(plan, "is_remote", False) or not budget_from_environment():
         return None

@@ -228,7 +228,7 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
         return None
     made = make(step)
     fix = "Return plain data and arrays from the transform and collate, or use threads."
-    from feedmill.jobs.pickling import portable_or
+    from feedmill.jobs.main_program import portable_or
 
     with portable_or("a batch cannot be sent from a worker process", fix):
         from feedmill.jobs.shared_memory import pack

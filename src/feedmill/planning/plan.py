@@ -33,7 +33,7 @@ from feedmill.planning.resuming.changes import explain, fingerprint_of, ways
 
 if TYPE_CHECKING:
     import feedmill
-    from feedmill.formats.extents import Extents
+    from feedmill.formats.offsets import Extents
     from feedmill.formats.sample import Source
     from feedmill.planning.dealing.rules import Dealing
     from feedmill.planning.packing.spans import LocatedSpans

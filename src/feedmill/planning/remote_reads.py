@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from feedmill.planning.nodes.shuffle import DEFAULT_BLOCK, DEFAULT_WINDOW, BlockShuffle
 from feedmill.samples.text import human_size
-from feedmill.storage.fetching.budget import budget_from_environment, most_from_environment, parts, widened
 from feedmill.storage.fetching.lanes import SMALL
 from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, requests_for
+from feedmill.storage.fetching.read_ahead import budget_from_environment, most_from_environment, parts, widened
 
 if TYPE_CHECKING:
-    from feedmill.formats.extents import Extents
+    from feedmill.formats.offsets import Extents
     from feedmill.planning.nodes.base import Node
     from feedmill.planning.plan import Plan
 

@@ -17,8 +17,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, Indices, Opened
 from feedmill.formats.costs import LARGEST, bad_cost
 from feedmill.formats.energon.join import MISSING
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.offsets import Extents, Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, locate, reraise
 from feedmill.samples.trusted import TrustedCode
 from feedmill.samples.types import sample_type

@@ -19,9 +19,8 @@ from feedmill.errors import ConfigError, FeedmillError, refuse_empty
 from feedmill.formats.base import Dataset, Indices, TokenReader, View
 from feedmill.formats.batches import Batch, Want
 from feedmill.formats.costs import Int64s
-from feedmill.formats.extents import Extents
 from feedmill.formats.mediatable import MediaTable
-from feedmill.formats.offsets import hash_words
+from feedmill.formats.offsets import Extents, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key, reraise
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.resources import available_cores

@@ -14,8 +14,13 @@ import logging
 import os
 import shutil
 import stat
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+
+from feedmill.errors import FeedmillError
+from feedmill.storage.base import storage_error
 
 logger = logging.getLogger("feedmill")
 
@@ -121,3 +126,27 @@ def _remove(process: int, folder: Path, marker: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.unlink(marker)
+
+
+@contextlib.contextmanager
+def spool_folder() -> Iterator[Path]:
+    """Create a folder in this machine's temporary folder for a block; it is removed at the end.
+
+    That of a killed process is removed by a later one (see `private_folder`).
+    """
+    try:
+        folder = tempfile.mkdtemp(dir=private_folder("spool"))
+    except OSError as error:
+        raise spool_error(error) from None
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def spool_error(error: OSError) -> FeedmillError:
+    """Return the error for a failure of the local disk, not of the store."""
+    translated = storage_error(error, tempfile.gettempdir())
+    if translated.kind in ("enospc", "edquot"):
+        translated.fix = "Free some space there, or set TMPDIR to a folder on a larger disk."
+    return translated

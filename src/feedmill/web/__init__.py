@@ -14,8 +14,7 @@ draws the page from that data, and ``.json`` beside each page returns it. `app.p
 - `samples.py`: view 1: samples of a dataset
 - `episodes.py`: the episode of a robot's frame: players, frames, curves, what a window covers
 - `step.py`: view 2: what a step sees
-- `mixture.py`: view 3: the recipe's sources over the run
-- `experiment.py`: the swarm and the fit behind a recipe
+- `mixture.py`: view 3: the recipe's sources over the run, and the swarm and the fit behind it
 - `weights.py`: the weights in a recipe's tree, changes of them, and changed copies
 - `life.py`: view 4: a document from its raw line to the steps that see it
 - `filters.py`: view 5: limits on the scores of documents

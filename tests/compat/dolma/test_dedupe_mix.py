@@ -9,6 +9,7 @@ from feedmill.compat.dolma import dedupe, mix
 from feedmill.errors import FeedmillError
 from feedmill.storage import LocalStore
 from helpers.dolma_runs import RUNS, begin, differences, names
+from helpers.durations import slow_but
 
 COMMANDS = {"dedupe": dedupe.dedupe, "mix": mix.mix}
 
@@ -41,7 +42,10 @@ MENDED = ("dedupe_para_minwords", "mix_sem_spans", "mix_alignment_tolerated", "m
 POOLED = ("dedupe_para", "dedupe_docs", "dedupe_ngram", "mix_multi_stream", "mix_shards")
 
 
-@pytest.mark.parametrize("name", [n for n in names("dedupe_", "mix_") if n not in MENDED and not RUNS[n]["returncode"]])
+SAME = [n for n in names("dedupe_", "mix_") if n not in MENDED and not RUNS[n]["returncode"]]
+
+
+@pytest.mark.parametrize("name", slow_but(SAME, *POOLED, *SAME[::3]))
 def test_mended_is_the_same_where_nothing_was_wrong(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     play(name, tmp_path, exact=False, processes=3 if name in POOLED else 1)

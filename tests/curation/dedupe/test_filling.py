@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.curation.dedupe import filling
+from feedmill.curation.dedupe import bloomed
 from feedmill.curation.dedupe.job import find_duplicates
 from feedmill.curation.options import DOCUMENTS, NGRAMS, PARAGRAPHS, Dedupe
 from feedmill.errors import DataError, NotFound, StorageError
@@ -47,7 +47,7 @@ def run(root: Path, kind: str, engine: bool, files: Any = FILES, **settings: Any
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_bytes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into a new filter, into one that other documents have filled, again, and without filling it."""
-    monkeypatch.setattr(filling, "AT_ONCE", 100)
+    monkeypatch.setattr(bloomed, "FILLED_AT_ONCE", 100)
     monkeypatch.setattr("feedmill.curation.dedupe.segments.SEGMENT", 1)
     monkeypatch.setattr("feedmill.formats.documents.BLOCK", 100)
     whole, staged = tmp_path / "whole", tmp_path / "staged"
@@ -67,7 +67,7 @@ def test_the_same_bytes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPat
 
 def test_large_filters_have_wider_bits() -> None:
     seeds = np.zeros((1, 4), np.uint64)
-    assert filling.Shape(seeds, 1 << 27).bits == np.uint32 and filling.Shape(seeds, (1 << 27) + 1).bits == np.uint64
+    assert bloomed.Shape(seeds, 1 << 27).bits == np.uint32 and bloomed.Shape(seeds, (1 << 27) + 1).bits == np.uint64
 
 
 def test_the_head_of_a_filter(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_begun_in_parts_and_finished_on_one_machine(tmp_path: Path, changed: boo
 
 
 def test_a_part_does_not_read_a_filter_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedmill.curation.dedupe.filters.PATIENCE", 0.0)
+    monkeypatch.setattr("feedmill.curation.dedupe.bloomed.PATIENCE", 0.0)
     what = "another process is writing this filter"
     with FileLock(tmp_path / "seen.bin.feedmill-lock"), pytest.raises(StorageError, match=what), PartEngine(1, 2):
         run(tmp_path, "documents", False)

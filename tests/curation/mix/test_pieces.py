@@ -66,7 +66,7 @@ def run(stream: dict[str, Any], out: Path, workers: int, **more: Any) -> tuple[d
     }
 
 
-@pytest.mark.parametrize("more", [{}, {"rate": 1.5}])
+@pytest.mark.parametrize("more", [pytest.param({}, marks=pytest.mark.slow), {"rate": 1.5}])
 def test_several_processes_write_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:

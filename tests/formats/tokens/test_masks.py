@@ -255,7 +255,7 @@ def test_all_tokens_without_a_mask_are_loss_tokens(tmp_path: Path) -> None:
 def test_counts_of_large_masks_are_cached_until_the_mask_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("feedmill.formats.cost_cache.KEPT_FROM", 2)
+    monkeypatch.setattr("feedmill.formats.kept.KEPT_FROM", 2)
     masks = write(tmp_path, "x", "pbin", [5, 12, 4])
     counts = [int(mask.sum()) for mask in masks]
     assert opened(tmp_path, "x", "pbin").costs("loss_tokens").tolist() == counts

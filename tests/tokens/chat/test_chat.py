@@ -18,7 +18,9 @@ from feedmill.tokens.chat.forms import conversation_of, form_of
 from feedmill.tokens.chat.reader import Placing, find_template, special_tokens
 from feedmill.tokens.chat.render import Template
 from feedmill.tokens.tokenizer import load_tokenizer
+from helpers.chat_families import no_child
 
+__all__ = ["no_child"]
 TOKENIZER = Path(__file__).parents[2] / "golden" / "nanosets" / "tok1k"
 TEMPLATES = Path(__file__).parents[2] / "golden" / "chat" / "templates"
 UNMARKED = (TEMPLATES / "chatml_unmarked.jinja").read_text()
@@ -92,6 +94,7 @@ def texts(path: Path, learned: bool = False) -> list[str]:
     return found
 
 
+@pytest.mark.usefixtures("no_child")
 def test_all_forms_give_the_same_tokens(tokenizer: Path, tmp_path: Path) -> None:
     rows = {
         "messages": {"messages": [user("2+2?"), answer("4")]},
@@ -110,6 +113,7 @@ def test_all_forms_give_the_same_tokens(tokenizer: Path, tmp_path: Path) -> None
     assert texts(tmp_path / "preference_rejected.pbin", learned=True) == ["5<|im_end|>"] * 5
 
 
+@pytest.mark.usefixtures("no_child")
 def test_tool_calls_and_tools_from_lines_and_parquet(tokenizer: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -147,6 +151,7 @@ def test_tool_calls_and_tools_from_lines_and_parquet(tokenizer: Path, tmp_path: 
     assert found.messages[1]["tool_calls"][0]["function"]["name"] == "weather"
 
 
+@pytest.mark.usefixtures("no_child")
 def test_a_template_without_marks_learns_the_turns_of_the_assistant(tokenizer: Path, tmp_path: Path) -> None:
     (tokenizer / "chat_template.jinja").write_text(UNMARKED)
     rows = [{"messages": [user("a"), answer("one"), user("b"), answer("two")]}] * 3
@@ -188,6 +193,7 @@ OPENINGS = {
 }
 
 
+@pytest.mark.usefixtures("no_child")
 @pytest.mark.parametrize("name", OPENINGS)
 def test_a_conversation_that_begins_with_the_assistant_learns_its_answers_alone(
     name: str, tokenizer: Path, tmp_path: Path
@@ -211,6 +217,7 @@ def test_an_answer_whose_begin_is_unknown_is_an_error(tokenizer: Path, tmp_path:
         fm.tokenize(source, tmp_path / "a", tokenizer=tokenizer, chat="messages")
 
 
+@pytest.mark.usefixtures("no_child")
 def test_pairs_stay_together_and_only_the_answers_are_learned(tokenizer: Path, tmp_path: Path) -> None:
     before = [user("a"), answer("x"), user("b")]
     rows: list[Any] = [

@@ -17,7 +17,10 @@ from feedmill.errors import DataError
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.storage import open_store
 from feedmill.tokens.chat.checks import CONVERTED, HEADER, NO_EFFECT, NO_STOP, NOTHING
+from helpers.chat_families import no_child
 
+__all__ = ["no_child"]
+pytestmark = pytest.mark.usefixtures("no_child")
 CHATML = """{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content or '' -}}
 {% for c in m.tool_calls or [] %}<call>{{ c.function.arguments | tojson }}</call>{% endfor %}<|im_end|>

@@ -20,12 +20,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import feedmill as fm
 from feedmill.documents.batch import BadDocument
-from feedmill.jobs.sandbox import Sandbox
 from feedmill.tokens.chat.checks import HEADER, NO_STOP, UNTHINKING
 from feedmill.tokens.chat.reader import ChatSpec, Conversations
 from feedmill.tokens.chat.values import as_seen
 from feedmill.tokens.tokenizer import load_tokenizer
-from helpers.chat_families import FAMILIES, Family
+from helpers.chat_families import FAMILIES, Family, no_child
+
+__all__ = ["no_child"]
 
 Span = tuple[int, int]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
@@ -174,16 +175,6 @@ def joined(text: str, spans: list[Span]) -> list[str]:
         else:
             out.append((begin, end))
     return [text[begin:end] for begin, end in out if begin < end]
-
-
-@pytest.fixture
-def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Render in this process: starting a child for each of hundreds of jobs would take most of the time."""
-
-    def here(sandbox: Any, items: Any) -> Any:
-        return map(sandbox._function, items)
-
-    monkeypatch.setattr(Sandbox, "map", here)
 
 
 @pytest.mark.usefixtures("no_child")

@@ -20,6 +20,7 @@ from feedmill.jobs import sandbox
 from feedmill.jobs.sandbox import Sandbox
 from feedmill.tokens.chat import reader, render
 from feedmill.tokens.chat.reader import ChatReader, ChatSpec
+from helpers.durations import slow_but
 
 TOKENIZER = Path(__file__).parents[2] / "golden" / "nanosets" / "tok1k"
 TURNS = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
@@ -107,7 +108,7 @@ def test_the_verb_names_the_document_and_skips_it(tmp_path: Path) -> None:
     assert not _children()
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", slow_but(["jsonl", "parquet"], "jsonl"))
 def test_a_run_does_not_wait_for_each_conversation(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tok"
     shutil.copytree(TOKENIZER, folder)

@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.output import counted, facts, human_size
 from feedmill.compat.dolma.config import FLAG, TEXT, TEXTS, WHOLE, Key, accepted, configured
-from feedmill.compat.dolma.patterns import with_files
+from feedmill.compat.dolma.stat import with_files
 from feedmill.errors import ConfigError
 
 if TYPE_CHECKING:

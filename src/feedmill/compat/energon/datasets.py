@@ -21,7 +21,7 @@ from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.sample import Source
 from feedmill.formats.settings import Fate
-from feedmill.jobs.pickling import portable
+from feedmill.jobs.main_program import portable
 from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.failures import MISTAKES, Failure, Substitute

@@ -20,8 +20,7 @@ from feedmill.cli.app import new_app
 from feedmill.cli.command import Json
 from feedmill.cli.output import counted, emit, facts
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.tokens.megatron import BIN, IDX
-from feedmill.formats.tokens.megatron_merge import Merged, merge_megatron
+from feedmill.formats.tokens.megatron import BIN, IDX, Merged, merge_megatron
 from feedmill.planning.dialects.megatron import DATA, attribute, translate
 from feedmill.storage import open_store, split_url
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.curation.attribute_set import digest_ids, fingerprint, read_manifest, set_store
+from feedmill.curation.attribute_set import digest_ids, entry, fingerprint, read_manifest, record, restore, set_store
 from feedmill.curation.blocks import blocks
 from feedmill.curation.decontaminate.benchmarks import (
     Counted,
@@ -34,7 +34,6 @@ from feedmill.curation.decontaminate.benchmarks import (
 )
 from feedmill.curation.decontaminate.matching import MOST_QUESTIONS, Match, Matcher, needed
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_documents, find_in_datasets

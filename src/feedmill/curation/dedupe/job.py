@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, set_store
-from feedmill.curation.dedupe.filters import complete, filter_in_place, next_name, open_filter
+from feedmill.curation.attribute_set import entry, fingerprint, record, recorded, set_store
+from feedmill.curation.dedupe.bloomed import complete, filter_in_place, next_name, open_filter
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import read_units
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, recorded
 from feedmill.curation.options import SUBSTRINGS, Dedupe
 from feedmill.curation.records import digest as digest_of
 from feedmill.documents.file import DocumentFile, in_datasets
@@ -268,7 +267,7 @@ class _Bloomed(_Exact):
             self.report.hashes, self.report.fill = len(bloom.seeds), bloom.fill
             self._publish(results, partial(write_bloom, bloom=bloom))
             return
-        from feedmill.curation.dedupe.filling import find_by_stages
+        from feedmill.curation.dedupe.bloomed import find_by_stages
 
         with Work(self.target) as work:
             work.begin(self.identity, durable=False, keep_staged=True)

@@ -3,7 +3,7 @@
 A configuration has streams; each output of a stream is a shard of work, in which the rows of documents and of their
 attributes are read in step, judged, changed and written.
 
-- `config.py`: streams, rules and replacements; `limits.py`: short rules; `schema.py`: the JSON schema for editors.
+- `config.py`: streams, rules and replacements; and their JSON schema for editors; `limits.py`: short rules.
 - `job.py`: inputs, outputs, checks and the `report.py`.
 - `shard.py`: writes one output, from blocks of lines, and knows what is done. `merging.py` adds to documents the
   attributes that `attributes.py` reads, as far as the stream needs them.

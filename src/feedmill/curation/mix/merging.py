@@ -14,7 +14,7 @@ from feedmill.curation.mix.attributes import END, Attributes
 from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.report import Counts
-from feedmill.documents.expressions.comparisons import same
+from feedmill.documents.expressions.evaluate import same
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import bad_row, dump, large_integers, load, negative_zeros

@@ -32,7 +32,7 @@ from feedmill.documents.rows import dump, dump_lines
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, write_lines
 from feedmill.jobs.engine import Policy
-from feedmill.jobs.garbage import uncollected
+from feedmill.jobs.memory import uncollected
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import open_store

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from feedmill.curation.attribute_set import fingerprint, read_manifest, set_store
+from feedmill.curation.attribute_set import entry, fingerprint, read_manifest, record, restore, set_store
 from feedmill.curation.dry_run import plan_set, read_first
-from feedmill.curation.manifest_entries import entry, record, restore
 from feedmill.curation.near import finish as finishing
 from feedmill.curation.near.adding import add_dump
 from feedmill.curation.near.dumps import Dumps, open_dumps, refuse_other_signatures, tidy_signatures

@@ -3,9 +3,8 @@
 - `tree.py`: the nodes of the tree, and what an expression says of itself: its path, the keys it names
 - `jq.py`: from the text of jq to the tree
 - `jsonpath.py`: from the text of a JSONPath to the tree
-- `evaluate.py`: from the tree to functions of a document
+- `evaluate.py`: from the tree to functions of a document, and the comparisons of JSONPath
 - `functions.py`: what jq calls by name
-- `comparisons.py`: the comparisons of JSONPath
 - `values.py`: JSON values in both dialects: order, truth, arithmetic, indexing
 
 The dialects are those of Dolma's mixer: jq as jaq 1.2 evaluates it, JSONPath as the library jsonpath-rust 0.3 does. No

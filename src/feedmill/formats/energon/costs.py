@@ -1,7 +1,7 @@
 """Costs of samples, and sizes of their media, from the media metadata of an ``index.sqlite``, in one query.
 
 SQLite parses the metadata and finds the sample of each media file; Python receives two numbers per file. This takes 2
-to 3 s of one core for 10^6 files, so the costs of large datasets are cached (see `feedmill.formats.cost_cache`) and
+to 3 s of one core for 10^6 files, so the costs of large datasets are cached (see `feedmill.formats.kept`) and
 loaded in milliseconds.
 """
 
@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 
 from feedmill.errors import DataError
-from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, bad_index, open_index
 from feedmill.formats.energon.media import (
     AMBIGUOUS_EXTENSIONS,
@@ -23,6 +22,7 @@ from feedmill.formats.energon.media import (
     CORRECTIONS,
     IMAGE_EXTENSIONS,
 )
+from feedmill.formats.kept import digest_of, kept_costs
 from feedmill.formats.mediatable import MediaTable, table_of
 from feedmill.formats.offsets import Int64s
 from feedmill.storage import Store

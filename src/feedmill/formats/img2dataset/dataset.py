@@ -30,10 +30,9 @@ from feedmill.formats.columns import ParquetFile, damaged
 from feedmill.formats.content import content_of_files
 from feedmill.formats.costs import bad_cost
 from feedmill.formats.energon.costs import MEDIA_COSTS, file_costs
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.img2dataset import STATS
-from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.offsets import Extents, Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.formats.tables.dataset import TableDataset, open_columns
 from feedmill.formats.tar.dataset import TarDataset

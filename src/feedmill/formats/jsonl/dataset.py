@@ -20,13 +20,12 @@ from feedmill.errors import DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_hash
-from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import bad_cost, field_costs, field_values, text_hashes
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.jsonl.index import MARK, lines_of, open_lines
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, unfitting
-from feedmill.formats.offsets import Int64s, hash_words, read_records
+from feedmill.formats.kept import digest_of, kept_costs
+from feedmill.formats.offsets import Extents, Int64s, hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.storage import Store
 

@@ -51,7 +51,6 @@ from feedmill.formats.base import Indices
 from feedmill.formats.columns import ColumnFile, ParquetFile, load_pyarrow
 from feedmill.formats.content import content_of_files
 from feedmill.formats.episodes import PAD, Episodic
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
 from feedmill.formats.lerobot.depth import FORM, depth_of_frame, depth_of_image, depths_of_codes, is_depth
 from feedmill.formats.lerobot.meta import (
@@ -69,7 +68,7 @@ from feedmill.formats.lerobot.meta import (
     tasks_v2,
     tasks_v3,
 )  # fmt: skip
-from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.offsets import Extents, Int64s, hash_words
 from feedmill.formats.rows import PIXELS, Film, Lazy, to_bytes
 from feedmill.formats.tables.dataset import TableDataset
 from feedmill.storage import Store

@@ -1,6 +1,6 @@
 """Recordings of robots as datasets of episodes; `dataset.py` has what a sample is.
 
-- `tracks.py`: columns as tables of byte ranges; `kept.py`: indices in the cache folder.
+- `tracks.py`: columns as tables of byte ranges; their indices are kept by `feedmill.formats.kept`.
 - `hdf5.py`: HDF5 of robomimic, ALOHA and others; `zarr.py`: replay buffers of UMI and Diffusion Policy.
 - `mcap.py`: topics of MCAP files; `rlds.py`: episodes in TFRecord files; `lance.py`: tables of
   frames.

@@ -30,8 +30,7 @@ import numpy.typing as npt
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.base import Indices
 from feedmill.formats.episodes import PAD, Episodic
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, hash_words, read_scattered
+from feedmill.formats.offsets import Extents, Int64s, hash_words, read_scattered
 from feedmill.formats.recorders.tracks import BYTES, IMAGE, TEXT, Column, Track
 from feedmill.formats.rows import ANY, PIXELS, RowsDataset
 from feedmill.jobs.threads import ordered_map

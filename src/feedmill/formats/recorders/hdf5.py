@@ -35,6 +35,7 @@ import orjson
 
 from feedmill.errors import DataError, FeedmillError, MissingExtra
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.kept import Index, kept_index
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.recorders.dataset import (
     RecorderDataset,
@@ -43,7 +44,6 @@ from feedmill.formats.recorders.dataset import (
     left_out,
     open_recordings,
 )
-from feedmill.formats.recorders.kept import Index, kept_index
 from feedmill.formats.recorders.tracks import (
     ABSENT,
     BYTES,

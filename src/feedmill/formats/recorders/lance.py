@@ -22,9 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from feedmill.errors import DataError, MissingExtra
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.offsets import Int64s, hash_words
+from feedmill.formats.offsets import Extents, Int64s, hash_words
 from feedmill.formats.recorders.dataset import RecorderDataset, Recording, left_out
 from feedmill.formats.recorders.tracks import BYTES, IMAGE, TEXT, Blocks, Column, Pieces, Track, corrupt, is_image
 from feedmill.storage import Store

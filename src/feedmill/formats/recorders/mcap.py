@@ -40,9 +40,9 @@ import orjson
 from feedmill.errors import ConfigError, DataError, did_you_mean
 from feedmill.formats.columns import load_pyarrow
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.kept import Index, kept_index
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.recorders.dataset import CACHE_BYTES, RecorderDataset, Recording, left_out, open_recordings
-from feedmill.formats.recorders.kept import Index, kept_index
 from feedmill.formats.recorders.tracks import BYTES, IMAGE, TEXT, Blocks, Column, Pieces, Track, corrupt
 from feedmill.formats.rows import BlockCache
 from feedmill.storage import Store

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.kept import Index, kept_index
 from feedmill.formats.objects import read_object
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.recorders.dataset import (
@@ -42,7 +43,6 @@ from feedmill.formats.recorders.dataset import (
     left_out,
     open_recordings,
 )
-from feedmill.formats.recorders.kept import Index, kept_index
 from feedmill.formats.recorders.tracks import (
     BYTES,
     IMAGE,

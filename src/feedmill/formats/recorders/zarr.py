@@ -33,10 +33,10 @@ import numpy as np
 from feedmill.errors import DataError, MissingExtra
 from feedmill.formats.content import content_of_files
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.kept import Index, kept_index
 from feedmill.formats.objects import decode_json
 from feedmill.formats.offsets import Int64s, hash_words
 from feedmill.formats.recorders.dataset import CACHE_BYTES, RecorderDataset, Recording, left_out
-from feedmill.formats.recorders.kept import Index, kept_index
 from feedmill.formats.recorders.tracks import ABSENT, ArrayTrack, Chunks, Column, Track, corrupt
 from feedmill.formats.rows import BlockCache
 from feedmill.formats.tokens.zarr.blosc import lz4_decoder, unpack

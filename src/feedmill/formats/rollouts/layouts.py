@@ -9,7 +9,8 @@
 
 `trl` (1.16): the columns of reward functions stand between others that functions log, without a mark, so they are named
 if there are several of numbers; their weights are not in the file. It writes the answers of the last generation once
-more at each step that generates none: a group whose prompt and answers are there already is left out.
+more at each step that generates none: a group whose prompt and answers are there already is left out. Of generations
+between two logs it has nothing (findings/trl_completions_log).
 
 `verifiers` (0.4): each path of a trace's messages, from root to leaf, is an answer, as for its trainer; traces with
 errors and of agents that are not trained are left out. Log-probabilities there have four decimals, one for each sampled

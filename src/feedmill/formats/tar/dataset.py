@@ -23,9 +23,8 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
-from feedmill.formats.extents import Extents
 from feedmill.formats.mediatable import MediaTable
-from feedmill.formats.offsets import Int64s, gather_spans, hash_words, place_of, read_record, read_scattered
+from feedmill.formats.offsets import Extents, Int64s, gather_spans, hash_words, place_of, read_record, read_scattered
 from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
     Parsed,

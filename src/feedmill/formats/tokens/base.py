@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset, Indices, Opened, numbers_inside
-from feedmill.formats.cost_cache import digest_of, kept_costs
 from feedmill.formats.costs import LOSS_TOKENS
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.offsets import hash_words, read_records
+from feedmill.formats.kept import digest_of, kept_costs
+from feedmill.formats.offsets import Extents, hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.shard import COUNTED as COUNTED
 from feedmill.formats.tokens.shard import Int64s as Int64s

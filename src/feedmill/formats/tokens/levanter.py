@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.content import content_of_files
-from feedmill.formats.extents import Extents
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.offsets import Extents
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.gather import pieces_of

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.content import content_hash
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import Int64s, read_records
+from feedmill.formats.offsets import Extents, Int64s, read_records
 from feedmill.formats.tokens.gather import Gather
 from feedmill.formats.tokens.number_files import load_numbers
 from feedmill.formats.tokens.shard import TokenShard

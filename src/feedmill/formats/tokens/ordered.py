@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.formats.base import Indices, numbers_inside
-from feedmill.formats.extents import Extents
+from feedmill.formats.offsets import Extents
 from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import Gather, Pieces, pieces_of, resets_from_bounds

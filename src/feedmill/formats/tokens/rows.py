@@ -20,8 +20,7 @@ import orjson
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.base import Dataset, Indices
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import hash_words
+from feedmill.formats.offsets import Extents, hash_words
 from feedmill.formats.sample import Sample, Source, locate
 from feedmill.formats.tokens.base import Int64s, TokenDataset, Tokens, TokenShard
 from feedmill.formats.tokens.gather import pieces_of

@@ -25,8 +25,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset, Indices, numbers_inside
 from feedmill.formats.batches import INPUTS, TARGETS, Batch, Columns, Shifted, Want
 from feedmill.formats.costs import LOSS_TOKENS
-from feedmill.formats.extents import Extents
-from feedmill.formats.offsets import hash_words
+from feedmill.formats.offsets import Extents, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.formats.tokens.base import Int64s, TokenDataset, samples_per_block
 from feedmill.formats.tokens.gather import (

@@ -26,7 +26,7 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.formats.base import Dataset, TokenReader
 from feedmill.formats.batches import INPUTS, TARGETS, Columns, Shifted, Want
 from feedmill.formats.costs import LOSS_TOKENS
-from feedmill.formats.extents import Extents
+from feedmill.formats.offsets import Extents
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty

@@ -30,9 +30,8 @@ from feedmill.errors import ConfigError, DataError, MissingExtra, did_you_mean, 
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.costs import Int64s
 from feedmill.formats.episodes import PAD, TOLERANCE, Episodic, frames_at, no_rate, offsets_of
-from feedmill.formats.extents import Extents
 from feedmill.formats.lerobot.dataset import is_numeric
-from feedmill.formats.offsets import hash_words
+from feedmill.formats.offsets import Extents, hash_words
 from feedmill.formats.rows import PIXELS, Lazy, RowSample, to_bytes
 from feedmill.formats.sample import Sample, Source
 from feedmill.samples.robotics import poses

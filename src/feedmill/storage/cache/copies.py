@@ -105,7 +105,7 @@ def copied_ranges(store: Store, path: str, begins: Int64s, ends: Int64s) -> Iter
         NotFound: there is no such file.
         StorageError: a request failed, or this machine has no space.
     """
-    from feedmill.storage.remote.spool import spool_error, spool_folder
+    from feedmill.storage.folders import spool_error, spool_folder
 
     size = store.stat(path).size
     with spool_folder() as folder:

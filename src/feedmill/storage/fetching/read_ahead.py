@@ -5,10 +5,13 @@ that needs each. Ranges that lie close together are merged to requests of some M
 which their bytes are first needed. The answers are kept as `Segment` objects of the store until the last step that
 needs them is done. The store's ordinary reads use them, so reading ahead only changes when bytes are fetched: a range
 that was not fetched, or whose request failed, is requested by the read itself.
+
+The memory for bytes that are read ahead: its setting, what it grows to, and which parts of a window fit into it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -22,13 +25,14 @@ import numpy.typing as npt
 from feedmill.errors import FeedmillError
 from feedmill.storage.cache.chunks import CachedObject
 from feedmill.storage.cache.reading import CachedSegment, CacheUse
-from feedmill.storage.fetching.budget import widened
 from feedmill.storage.fetching.fetch import ending, fetcher
 from feedmill.storage.fetching.ranges import OFFSET_BITS, TARGET, Requests, requests_for
 from feedmill.storage.fetching.segments import Segment, farthest
+from feedmill.storage.limits import available_memory, parse_size
 
 if TYPE_CHECKING:
     from feedmill.storage.remote.range_store import RangeStore
+
 
 Int64s = npt.NDArray[np.int64]
 
@@ -570,3 +574,57 @@ def _by_object(
     cuts = [*np.searchsorted(numbers, bases).tolist(), len(numbers)]
     for (cached, *_), base, a, b in zip(known, bases.tolist(), cuts[:-1], cuts[1:], strict=True):
         yield cached, numbers[a:b] - base, uses[a:b]
+
+
+BUDGET = 256 << 20
+"""Default memory in bytes for segments that are requested or kept."""
+_MOST, _SHARE = 2 << 30, 16
+"""What the default may grow to: a number of bytes, and the available memory divided by a number."""
+
+
+def budget_from_environment() -> int:
+    """Return ``$FEEDMILL_READ_AHEAD`` in bytes, or `BUDGET`; 0 turns reading ahead off. Raises `ConfigError`."""
+    budget = _from_environment()
+    return BUDGET if budget is None else budget
+
+
+def most_from_environment() -> int:
+    """Return what a budget may grow to for large windows: ``$FEEDMILL_READ_AHEAD``, or a share of the memory.
+
+    Raises as `budget_from_environment`.
+    """
+    budget = _from_environment()
+    if budget is not None:
+        return budget
+    memory = available_memory()
+    return BUDGET if memory is None else max(BUDGET, min(_MOST, memory // _SHARE))
+
+
+def _from_environment() -> int | None:
+    return parse_size(os.environ.get("FEEDMILL_READ_AHEAD") or None, "FEEDMILL_READ_AHEAD")
+
+
+def widened(budget: int, most: int, window: int) -> int:
+    """Return a budget, up to `most`, of which a window of bytes takes half: the next one is fetched beside it.
+
+    A smaller budget splits windows: the blocks of a shuffle are then requested sample by sample.
+    """
+    return max(budget, min(most, 2 * window))
+
+
+def parts(sizes: npt.NDArray[np.int64], budget: int, most: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a window that take at most half of the budget: begin and end, as numbers of steps.
+
+    Args:
+        sizes: int64[n], bytes of each step. One that takes more than half is a part, or in none if it takes more than
+            `most`.
+        budget: memory in bytes.
+        most: number of bytes.
+    """
+    ends, low = np.cumsum(sizes), 0
+    while low < len(sizes):
+        used = int(ends[low - 1]) if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, used + budget // 2, side="right")))
+        if ends[high - 1] - used <= max(most, budget // 2):
+            yield low, high
+        low = high

@@ -4,6 +4,6 @@
   forked child); `object_store.py`: S3, GCS, Azure and HTTP by `obstore`, with multipart uploads;
   `filesystem.py`: any file system of `fsspec`.
 - `options.py`: endpoints, credentials, time limits; `msc.py`: profiles of the Multi-Storage Client and of rclone;
-  `errors.py`; `spool.py`: local files on their way to a store.
+  `errors.py`.
 - `locks.py`: locks in object stores; `upload_records.py`: what killed processes left.
 """

@@ -36,11 +36,11 @@ from typing import Any, BinaryIO
 from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage.base import Entry
 from feedmill.storage.fetching.fetch import WHOLE, fetcher
+from feedmill.storage.folders import spool_error
 from feedmill.storage.remote.errors import AGAIN, CHECK, Reaction
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, patience_of
 from feedmill.storage.remote.range_store import RangeStore, is_listed
-from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import abort_abandoned, recorded
 from feedmill.storage.staging import TEMPORARY_SUFFIX, temporary_beside
 

@@ -33,12 +33,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.storage.base import Entry, too_short
 from feedmill.storage.fetching.fetch import WHOLE, fetcher, waiting
+from feedmill.storage.folders import spool_error
 from feedmill.storage.remote.errors import Reaction, is_beyond_end, reaction_to, status_of, translate
 from feedmill.storage.remote.forking import guard_against_fork
 from feedmill.storage.remote.msc import resolve
 from feedmill.storage.remote.options import Patience, connect, connect_for_ranges, patience_of
 from feedmill.storage.remote.range_store import SINGLE_LOOKUPS, RangeStore, Seen, is_listed
-from feedmill.storage.remote.spool import spool_error
 from feedmill.storage.remote.upload_records import Record, abort_abandoned
 
 if TYPE_CHECKING:

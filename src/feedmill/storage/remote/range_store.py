@@ -26,9 +26,9 @@ from feedmill.storage.cache.reading import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment, SegmentStore
+from feedmill.storage.folders import spool_error, spool_folder
 from feedmill.storage.remote.errors import AGAIN, CHECK
 from feedmill.storage.remote.forking import guard_against_fork
-from feedmill.storage.remote.spool import spool_error, spool_folder
 
 _EMPTY = memoryview(b"")
 _answered: set[str] = set()

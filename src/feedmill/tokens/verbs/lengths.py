@@ -16,7 +16,7 @@ Parts are the units of engines. Those of a job array leave their results in the 
 finishes, which publishes them.
 
 A plan opens the lengths of a whole dataset in each process and at each resume. They are kept once more, with the media
-and patches of each sample, in one file ``lengths/<hash>``; see `_brief_name`.
+and patches of each sample, in one file ``lengths/<hash>``; see `_brief_file`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, Sto
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.base import CountedOnRead, Dataset
 from feedmill.formats.format import TRAIN_OR_ALL
+from feedmill.formats.kept import KeptArrays
 from feedmill.formats.mediatable import KINDS, MediaTable
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.engine import Policy, Where, current, in_units
@@ -213,7 +214,7 @@ def lengths_by(dataset: Dataset, processor: str | os.PathLike[str], **options: A
 
 def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
     """Return the lengths of the samples, from the cache folder as far as they are there."""
-    brief = _brief_name(dataset, options)
+    brief = _brief_file(dataset, options)
     known = None if brief is None else _brief(brief, dataset, options)
     if known is not None:
         return known
@@ -226,10 +227,10 @@ def _counts(dataset: Dataset, options: Lengths) -> SampleLengths:
     return counts
 
 
-def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
-    """Return the name of what is kept of the lengths of a whole dataset; None if it cannot be known in short.
+def _brief_file(dataset: Dataset, options: Lengths) -> KeptArrays | None:
+    """Return what is kept of the lengths of a whole dataset; None if its name cannot be known in short.
 
-    Ranks and their workers open a plan at the same time, and again at each resume. This name needs no table of media,
+    Ranks and their workers open a plan at the same time, and again at each resume. The name needs no table of media,
     which takes a minute of processor time for 10^7 of them, and no process that renders.
     """
     version = dataset.media_version()
@@ -251,7 +252,7 @@ def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
         digest.update(data)
     named = {name: getattr(options, name) for name in ("messages", "text", "chat_template_args", "media")}
     words = (
-        f"brief {_VERSION} {__version__}",
+        f"whole {_VERSION} {__version__}",
         dataset.fingerprint(),
         f"{dataset.split} {len(dataset)} {version}",
         digest.hexdigest(),
@@ -259,24 +260,20 @@ def _brief_name(dataset: Dataset, options: Lengths) -> str | None:
         f"{named} {options.chat_template}",
         date.today().isoformat() if dated else "",
     )
-    return f"{FOLDER}/{hash_words(words)}"
+    return KeptArrays(
+        f"{FOLDER}/{hash_words(words)}",
+        "lengths of samples cannot be read and are put together again",
+        "lengths of samples cannot be kept in short",
+    )
 
 
-def _brief(name: str, dataset: Dataset, options: Lengths) -> SampleLengths | None:
+def _brief(kept: KeptArrays, dataset: Dataset, options: Lengths) -> SampleLengths | None:
     """Return the lengths of a whole dataset from one file; None if it is not there, or damaged."""
-    store = LocalStore(cache_folder())
-    try:
-        if not store.exists(name):
-            return None
-        arrays = read_arrays(store, name)
-        digest, about = arrays.pop("digest").tobytes(), orjson.loads(arrays["about"].tobytes())
-        if digest != _digest_of(arrays) or arrays["tokens"].shape != (len(dataset),):
-            return None
-        refused = [Refused(*each) for each in about["refused"]]
-    except (FeedmillError, KeyError, ValueError, TypeError, OSError) as error:
-        logger.warning("lengths of samples cannot be read and are put together again: %s", error)
+    arrays = kept.read()
+    if arrays is None or arrays["tokens"].shape != (len(dataset),):
         return None
-    disk_cache(cache_folder()).hold_derived(name)
+    about = orjson.loads(arrays["about"].tobytes())
+    refused = [Refused(*each) for each in about["refused"]]
 
     def look() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if "patches" in arrays:
@@ -287,7 +284,7 @@ def _brief(name: str, dataset: Dataset, options: Lengths) -> SampleLengths | Non
     return SampleLengths(arrays["tokens"], refused, arrays["media"].astype(np.int64), about["identity"], look)
 
 
-def _write_brief(name: str, counts: SampleLengths) -> None:
+def _write_brief(kept: KeptArrays, counts: SampleLengths) -> None:
     arrays = {
         "tokens": counts.tokens.astype("<i4", copy=False),
         "media": counts.media.astype("<i4"),
@@ -298,21 +295,7 @@ def _write_brief(name: str, counts: SampleLengths) -> None:
     with contextlib.suppress(ConfigError):  # raised again if patches are asked for
         patches, squares = counts.vision
         arrays |= {"patches": patches.astype("<i8", copy=False), "squares": squares.astype("<i8", copy=False)}
-    store = LocalStore(cache_folder())
-    try:
-        write_arrays(store, name, {**arrays, "digest": np.frombuffer(_digest_of(arrays), np.uint8)})
-    except (OSError, FeedmillError) as error:
-        logger.warning("lengths of samples cannot be kept in short: %s", error)
-        return
-    disk_cache(cache_folder()).hold_derived(name, written=name)
-
-
-def _digest_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    digest = xxhash.xxh3_128()
-    for name in sorted(arrays):
-        digest.update(f"{name}\0".encode())
-        digest.update(np.ascontiguousarray(arrays[name]).data)
-    return digest.digest()
+    kept.write(arrays)
 
 
 def _job(dataset: Dataset, options: Lengths) -> _Job:
