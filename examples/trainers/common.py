@@ -29,13 +29,6 @@ def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
     return {"x": counts.astype(np.float32), "y": np.float32(np.log1p(len(text))), "id": sample["json"]["id"]}
 
 
-def tokens(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the bytes of a random piece of the text, repeated to 33, as tokens, and the id of the sample."""
-    text = np.frombuffer(sample["json"]["text"].encode(), np.uint8)
-    begin = int(rng.integers(len(text)))
-    return {"input_ids": np.resize(np.roll(text, -begin), 33).astype(np.int64), "id": sample["json"]["id"]}
-
-
 def checksums(tokens: np.ndarray) -> np.ndarray:
     """Return a number for each row of tokens, int64[n]."""
     return np.array([zlib.crc32(row.astype(np.int64).tobytes()) for row in np.asarray(tokens)], np.int64)
