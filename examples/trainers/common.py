@@ -29,11 +29,6 @@ def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
     return {"x": counts.astype(np.float32), "y": np.float32(np.log1p(len(text))), "id": sample["json"]["id"]}
 
 
-def tokens(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the bytes of a random piece of the text, repeated to 33, as tokens, and the id of the sample."""
-    return {"input_ids": piece_of(sample, rng, 33), "id": sample["json"]["id"]}
-
-
 def piece_of(sample: fm.Sample, rng: np.random.Generator, length: int) -> np.ndarray:
     """Return the bytes of the text from a random place, repeated to a length, as tokens int64[length]."""
     text = np.frombuffer(sample["json"]["text"].encode(), np.uint8)

@@ -13,6 +13,15 @@ import numpy as np
 import torch
 import trl_scripts
 
+import feedmill as fm
+
+LENGTH = 32
+
+
+def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the bytes of a random piece of the text, repeated to a length, as tokens."""
+    return {"input_ids": common.piece_of(sample, rng, LENGTH), "id": sample["json"]["id"]}
+
 
 def collate(trainer: Any, samples: list[Any]) -> dict[str, Any]:
     tokens = torch.from_numpy(np.stack([sample["input_ids"] for sample in samples]))
@@ -20,4 +29,4 @@ def collate(trainer: Any, samples: list[Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    trl_scripts.run("sft", {"text": "a"}, common.tokens, collate)
+    trl_scripts.run("sft", {"text": "a"}, encode, collate)

@@ -26,7 +26,7 @@ MODEL = {"hidden_dim": 32, "n_layers": 2, "n_heads": 2, "max_seq_len": SEQ_LEN, 
 
 
 def replicated(model: Any, device: Any, config: Any) -> Any:
-    return torch.nn.parallel.DistributedDataParallel(model.to(device, dtype=torch.float32), find_unused_parameters=True)
+    return torch.nn.parallel.DistributedDataParallel(model.to(device, dtype=torch.float32))
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ SINGLE = {"torchdata_loop", "composer_train", "lerobot_train", "litgpt_pretrain"
 """Programs without accumulation, or whose schedule counts batches: one rank resumes with the whole global batch."""
 SHARDED = {"torchtitan_train"}
 """Programs whose first weights depend on the number of ranks."""
-ON_3_RANKS = ("accelerate_loop", "lerobot_train", "litgpt_pretrain", "olmo_core_train", "trl_grpo", "vla_foundry_train")
+ON_3_RANKS = ("accelerate_loop", "lerobot_train", "litgpt_pretrain", "olmo_core_train", "trl_grpo")
 
 
 def program(name: str, folder: Path, samples: int | None = None) -> Program:
