@@ -1,25 +1,29 @@
 """Pretrain with LitGPT's own `litgpt pretrain`, whose `data` is a recipe; run it again to resume (`resume="auto"`).
 
     python litgpt_pretrain.py tokens.yaml --steps 100 --batch-size 8
+    torchrun --nproc-per-node 2 litgpt_pretrain.py tokens.yaml --steps 200 --batch-size 4
 
-On CPU it has one rank: LitGPT divides the model by FSDP otherwise. Its schedule counts batches, so a resume with other
-batches has the same samples and another learning rate.
+FSDP is not for CPU: `Replicated` stands where LitGPT makes its strategy. Its schedule counts batches, so a resume with
+another number of batches per step has the same samples and another learning rate.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import common
 import numpy as np
 import torch
+from lightning.fabric.strategies import DDPStrategy
 from litgpt import pretrain
 from litgpt.args import EvalArgs, TrainArgs
 from litgpt.config import Config
 from litgpt.data import DataModule
 from litgpt.utils import find_resume_path
-from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader
 
 import feedmill as fm
 
@@ -28,6 +32,23 @@ SEQ_LEN = 32
 
 def stack(rows: list[Any]) -> torch.Tensor:
     return torch.from_numpy(np.stack([row["input_ids"] for row in rows]).astype(np.int64))
+
+
+class Batches(DataLoader[Any]):
+    """The batches of a loader, and its state on all ranks, in a class that Fabric takes."""
+
+    def __init__(self, loader: fm.Loader[Any]) -> None:
+        super().__init__(loader.as_iterable_dataset(), batch_size=None)
+        self.loader, self.checkpoint = loader, fm.Checkpoint(loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def state_dict(self) -> dict[str, str]:
+        return self.checkpoint.state_dict()
+
+    def load_state_dict(self, state: dict[str, str]) -> None:
+        self.checkpoint.load_state_dict(state)
 
 
 class Recipe(DataModule):
@@ -40,11 +61,17 @@ class Recipe(DataModule):
     def connect(self, tokenizer: Any = None, batch_size: int = 1, max_seq_length: int | None = None, **_: Any) -> None:
         self.batch_size = batch_size
 
-    def train_dataloader(self) -> StatefulDataLoader[Any]:
-        loader = fm.Loader(fm.Recipe.load(self.recipe).plan(), self.batch_size, collate=stack)
-        return StatefulDataLoader(loader.as_iterable_dataset(), batch_size=None)
+    def train_dataloader(self) -> Batches:
+        return Batches(fm.Loader(fm.Recipe.load(self.recipe).plan(), self.batch_size, collate=stack))
 
     val_dataloader = train_dataloader
+
+
+class Replicated:
+    """Makes the strategy for several ranks. It is no subclass of it: LitGPT leaves weights of `FSDPStrategy` empty."""
+
+    def __new__(cls, **_: Any) -> Any:
+        return DDPStrategy(process_group_backend="gloo")
 
 
 def main() -> None:
@@ -63,8 +90,9 @@ def main() -> None:
             count += 1
         return loss
 
-    pretrain.chunked_cross_entropy = noted
-    batch = options.batch_size * options.accumulate
+    pretrain.chunked_cross_entropy, pretrain.FSDPStrategy = noted, Replicated
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    batch = options.batch_size * options.accumulate * ranks
     pretrain.setup(
         "pythia-14m",
         Config(block_size=SEQ_LEN, vocab_size=256, padded_vocab_size=256, n_layer=2, n_head=2, n_embd=32),
@@ -83,7 +111,7 @@ def main() -> None:
             lr_warmup_steps=0,
         ),
         eval=EvalArgs(interval=1_000_000, max_iters=1),
-        devices=1,
+        devices=ranks,
         logger_name="csv",
     )
 

@@ -27,6 +27,8 @@ FRAMEWORKS = {
     "jax_loop": ("jax", "jax orbax-checkpoint"),
     "composer_train": ("composer", "mosaicml"),
     "litgpt_pretrain": ("litgpt", "litgpt"),
+    "lerobot_train": ("lerobot", "'lerobot[training]'"),
+    "vla_foundry_train": ("vla_foundry", "its source, which is no package"),
     "torchtune_finetune": ("torchtune", "torchtune==0.6.1 torchao==0.16.0 torchdata"),
     "llamafactory_train": ("llamafactory", "llamafactory 'transformers==5.6.0'"),
     "swift_sft": ("swift", "ms-swift"),
@@ -35,31 +37,31 @@ FRAMEWORKS = {
     "trl_dpo": ("trl", "trl"),
     "trl_grpo": ("trl", "trl"),
 }
-TOKENS = {
+DATA = {
+    "lerobot_train": "robot",
     "torchtitan_train": "packs",
     "megatron_loop": "packs",
     "litgpt_pretrain": "packs",
+    "vla_foundry_train": "packs",
     "olmo_core_train": "windows",
 }
-LONE = {"litgpt_pretrain"}
-"""Programs with one rank on CPU, whose schedule depends on the batch."""
-SINGLE = LONE | {"torchdata_loop", "composer_train"}
-"""Programs without accumulation, which resume on one rank with the whole global batch."""
+SINGLE = {"torchdata_loop", "composer_train", "lerobot_train", "litgpt_pretrain"}
+"""Programs without accumulation, or whose schedule counts batches: one rank resumes with the whole global batch."""
 SHARDED = {"torchtitan_train"}
 """Programs whose first weights depend on the number of ranks."""
-ON_3_RANKS = ("accelerate_loop", "olmo_core_train", "trl_grpo", "rollouts_loop")
+ON_3_RANKS = ("accelerate_loop", "lerobot_train", "litgpt_pretrain", "olmo_core_train", "trl_grpo", "rollouts_loop")
 
 
 def program(name: str, folder: Path, samples: int | None = None) -> Program:
     module, packages = FRAMEWORKS[name]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not installed: pip install {packages}")
-    return Program(name, folder, samples=samples, tokens=TOKENS.get(name))
+    return Program(name, folder, samples=samples, data=DATA.get(name))
 
 
 @pytest.mark.parametrize(("name", "ranks"), [*((name, 1) for name in FRAMEWORKS), *((name, 3) for name in ON_3_RANKS)])
 def test_a_killed_run_resumes_on_other_ranks(tmp_path: Path, name: str, ranks: int) -> None:
-    run, before, size = program(name, tmp_path), 1 if name in LONE else 2, 12
+    run, before, size = program(name, tmp_path), 2, 12
     given = ["--steps", STEPS, "--every", EVERY, "--batch-size"]
     first = before if name in SHARDED else 1
     whole = run.run("whole", "log-whole", *given, size // first, ranks=first)

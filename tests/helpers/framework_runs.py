@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
@@ -17,6 +18,7 @@ import pytest
 
 from feedmill.formats.tokens.pbin import write_pbin
 from feedmill.storage import LocalStore
+from helpers.media_files import at_its_priority
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "trainers"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
@@ -33,23 +35,55 @@ def write_recipe(folder: Path, *, samples: int | None = None) -> Path:
     return folder / "recipe.yaml"
 
 
-def write_tokens(folder: Path, rows: str) -> Path:
-    """Write documents of 3 to 40 byte tokens, and a recipe of rows of 33: `packs`, or `windows` across documents."""
+def write_data(folder: Path, kind: str) -> Path:
+    """Write documents of 3 to 40 byte tokens, and a recipe of rows of 33: `packs`, or `windows` across documents.
+
+    For a `robot`, LeRobot writes a dataset of 8 episodes of 20 frames, and windows have 8 actions. Frames whose
+    windows leave the episode are left out: LeRobot divides each rank's loss by the steps without padding.
+    """
+    if kind == "robot":
+        _write_robot(folder / "robot")
+        frames = "{where: {frame_index: {max: 12}}, windows: {action: [0, 7]}}"
+        source = f"{{path: robot, decode: torchrgb8, shuffle: global, episodes: {frames}}}"
+        (folder / "recipe.yaml").write_text(f"seed: 1\nsource: {source}\n")
+        return folder / "recipe.yaml"
     rng = np.random.default_rng(0)
     with write_pbin(LocalStore(folder), "docs.pbin", 2) as writer:
         lengths = rng.integers(3, 41, 300)
         writer.add(rng.integers(0, 256, int(lengths.sum())), lengths)
-    source, pack = ("windows: 32, ", "") if rows == "windows" else ("", "pack: {seq_len: 33}\n")
+    source, pack = ("windows: 32, ", "") if kind == "windows" else ("", "pack: {seq_len: 33}\n")
     (folder / "recipe.yaml").write_text(f"seed: 1\nsource: {{path: docs.pbin, {source}shuffle: global}}\n{pack}")
     return folder / "recipe.yaml"
+
+
+def _write_robot(folder: Path) -> None:
+    from lerobot.datasets import LeRobotDataset  # type: ignore[import-not-found]
+
+    axes = ["height", "width", "channels"]
+    features: dict[str, Any] = {
+        "observation.state": {"dtype": "float32", "shape": (3,), "names": None},
+        "action": {"dtype": "float32", "shape": (2,), "names": None},
+        "observation.images.top": {"dtype": "video", "shape": (64, 64, 3), "names": axes},
+    }
+    rng = np.random.default_rng(0)
+    dataset = LeRobotDataset.create("local/robot", 10, features, root=folder, use_videos=True)
+    for _ in range(8):
+        for _ in range(20):
+            numbers = rng.normal(size=5).astype(np.float32)
+            picture = np.full((64, 64, 3), rng.integers(256, size=3), np.uint8)
+            frame = {"observation.state": numbers[:3], "action": numbers[3:], "observation.images.top": picture}
+            dataset.add_frame({**frame, "task": "move"})
+        with at_its_priority():
+            dataset.save_episode()
+    dataset.finalize()
 
 
 class Program:
     """One program of `examples/trainers`; its checkpoints are in `folder`, and each run has a log of its own."""
 
-    def __init__(self, name: str, folder: Path, *, samples: int | None = None, tokens: str | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, samples: int | None = None, data: str | None = None) -> None:
         self.name, self.folder = name, folder
-        self.recipe = write_tokens(folder, tokens) if tokens else write_recipe(folder, samples=samples)
+        self.recipe = write_data(folder, data) if data else write_recipe(folder, samples=samples)
 
     def start(self, run: str, log: str, *options: object, ranks: int = 1) -> subprocess.Popen[str]:
         launcher = [*TORCHRUN, f"--nproc-per-node={ranks}"] if ranks > 1 else []

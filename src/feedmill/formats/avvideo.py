@@ -297,10 +297,13 @@ class Converter:
     """
 
     def __init__(self, size: tuple[int, int] | None = None, *, orient: bool = True) -> None:
+        import av
         from av.video.reformatter import VideoReformatter
 
         self.size, self.orient = size, orient
         self._reformatter = VideoReformatter()
+        one = int(av.__version__.partition(".")[0]) < 17  # before, PyAV had one thread; LeRobot asks for 15
+        self._threads: dict[str, int] = {} if one else {"threads": 1}
 
     def pixels(self, frames: Iterator[Any], turn: int | None = None) -> tuple[Pixels, int, int]:
         """Return the pixels of the frames, the tick at which the first begins, and the tick at which the last ends.
@@ -340,7 +343,8 @@ class Converter:
 
     def _into(self, out: Pixels, frame: Any, form: str) -> None:
         height, width, channels = out.shape
-        picture: Any = self._reformatter.reformat(frame, width, height, form, interpolation="BILINEAR", threads=1)
+        scaled = {"interpolation": "BILINEAR", **self._threads}
+        picture: Any = self._reformatter.reformat(frame, width, height, form, **scaled)
         plane: Any = picture.planes[0]
         rows = np.frombuffer(plane, out.dtype).reshape(-1, plane.line_size // out.itemsize)
         out[:] = rows[:height, : channels * width].reshape(out.shape)

@@ -117,7 +117,7 @@ class Threads:
         self._todo: SimpleQueue[Call[Any] | None] = SimpleQueue()
         self._threads: list[threading.Thread | None] = []
         self._idents: set[int] = set()
-        self._ended = False
+        self._ended = self._over = False
 
     def begin(self, function: Callable[..., Result], *arguments: Any) -> Call[Result]:
         """Let a thread call a function."""
@@ -152,6 +152,8 @@ class Threads:
 
         It may be called again, such as after Ctrl-C.
         """
+        if self._over:  # at exit, before a generator that nothing closed is collected without its modules
+            return
         self._ended = not finish
         if self._process == os.getpid():  # a fork has none of the threads
             for _ in range(self._started):
@@ -164,6 +166,7 @@ class Threads:
                     if thread is not None:
                         thread.join()
         _unended.pop(self, None)
+        self._over = True
 
 
 _unended: dict[Threads, None] = {}

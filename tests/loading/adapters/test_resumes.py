@@ -75,6 +75,10 @@ class Run:
     def begin(self) -> None:
         raise NotImplementedError
 
+    def a_path(self) -> Path:
+        """Return a new path for a checkpoint."""
+        return self.recipe.parent / f"checkpoint-{sum(1 for _ in self.recipe.parent.iterdir())}"
+
     def take(self, steps: int) -> list[Ids]:
         """Train on so many batches, and return their documents."""
         raise NotImplementedError
@@ -280,6 +284,74 @@ class OlmoCore(Run):
         self.batches = None
 
 
+class LeRobot(Run):
+    """A stand-in for LeRobot's script, whose names are called in its order."""
+
+    def begin(self) -> None:
+        from feedmill.loading.adapters.lerobot import feed
+
+        made = types.SimpleNamespace(delta_timestamps=None, meta=types.SimpleNamespace(features={}))
+        self.script = types.SimpleNamespace(
+            make_dataset=lambda config: made,
+            load_training_state=lambda folder: (1,),
+            save_checkpoint=lambda folder: (folder / "training_state").mkdir(parents=True),
+            cycle=iter,
+        )
+        feed(self.script, self.plan, rank=self.rank, world_size=self.ranks)
+        images = types.SimpleNamespace(enable=False)
+        given = types.SimpleNamespace(episodes=None, image_transforms=images)
+        options = {"batch_size": self.size, "num_workers": self.workers, "steps": 2, "dataset": given, "policy": None}
+        self.script.make_dataset(types.SimpleNamespace(**options))
+        self.batches: Iterator[Any] | None = None
+
+    def take(self, steps: int) -> list[Ids]:
+        if self.batches is None:
+            self.batches = self.script.cycle(None)
+        return [ids(batch["input_ids"]) for batch in islice(self.batches, steps)]
+
+    def save(self) -> Any:
+        self.script.save_checkpoint(folder := self.a_path())
+        return folder
+
+    def load(self, state: Any) -> None:
+        self.script.load_training_state(state)
+        self.batches = None
+
+
+class VlaFoundry(Run):
+    """A stand-in for VLA Foundry's main: each `take` is a part of the training."""
+
+    def begin(self) -> None:
+        from feedmill.loading.adapters.vla_foundry import feed
+
+        def save(config: Any, number: int, path: Path, *rest: Any) -> None:
+            torch.save({"datastrings": rest[3]}, path)
+
+        names: dict[str, Any] = {"get_datastring_input": None, "get_wds_dataloader": None}
+        self.main = types.SimpleNamespace(load_data_chunks=lambda path: ([0], 0), save_checkpoint=save, **names)
+        feed(self.main, self.plan, workers=self.workers)
+        self.config = types.SimpleNamespace(
+            total_val_samples=None,
+            total_train_samples=0,
+            hparams=types.SimpleNamespace(global_batch_size=self.size * self.ranks),
+            distributed=types.SimpleNamespace(rank=self.rank, world_size=self.ranks),
+            data=types.SimpleNamespace(type="text"),
+        )
+
+    def take(self, steps: int) -> list[Ids]:
+        given = {"curr_shard_idx_per_dataset": [0], "shard_shuffle_seed_per_dataset": [None]}
+        shards, samples, *_ = self.main.get_datastring_input(num_samples=steps * self.size * self.ranks, **given)
+        part = self.main.get_wds_dataloader(shards, samples, 0, self.config)
+        return [ids(batch["input_ids"]) for batch in part.dataloader]
+
+    def save(self) -> Any:
+        self.main.save_checkpoint(self.config, 1, path := self.a_path(), None, None, None, ["shards"])
+        return path
+
+    def load(self, state: Any) -> None:
+        self.main.load_data_chunks(state)
+
+
 class Mapped(Run):
     """A plan by position, with a sampler that takes the indices in order after the samples that were consumed."""
 
@@ -401,7 +473,7 @@ class Transformers(Trainer):
 
 ADAPTERS: tuple[type[Run], ...] = (
     *(Plain, Tracked, Iterable, Stateful, Mapped),
-    *(Megatron, Torchtitan, Torchtune, OlmoCore, Jax, Lightning, Transformers),
+    *(Megatron, Torchtitan, Torchtune, OlmoCore, LeRobot, VlaFoundry, Jax, Lightning, Transformers),
 )
 
 
@@ -538,7 +610,10 @@ PAIRS = [
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the abstract classes of torchtitan, if it is not installed, and of OLMo-core, whose group is a pair here."""
+    """Give the abstract classes of torchtitan, if it is not installed, and of OLMo-core, whose group is a pair here.
+
+    And what is imported of VLA Foundry.
+    """
 
     class DataLoaderBase:
         def __init__(self, **given: Any) -> None:
@@ -556,6 +631,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
         vars(sys.modules[name]).update(given)
     monkeypatch.delitem(sys.modules, "feedmill.loading.adapters.olmo_core", raising=False)
+    parts = {"data.dataloader": {"DataInfo": types.SimpleNamespace}, "file_utils": {"pt_load": torch.load}}
+    for name, given in {"": {}, "data": {}, **parts}.items():
+        name = f"vla_foundry.{name}".rstrip(".")
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        vars(sys.modules[name]).update(given)
     try:
         import torchtitan.components.dataloader  # noqa: F401
     except ImportError:

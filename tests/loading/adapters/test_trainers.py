@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import feedmill as fm
 from feedmill.errors import ConfigError
+from feedmill.loading.adapters import lerobot, vla_foundry
 from feedmill.loading.adapters.torchtune import feed as feed_recipe
 from feedmill.loading.adapters.tracked import MOST_AHEAD, TrackedBatches
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.encoder import TaskEncoder
 from feedmill.loading.loader import Loader
 from helpers.fakes import FakePlan
+
+ROBOT = Path(__file__).parents[2] / "golden" / "sources" / "lerobot" / "windows"
 
 
 class Pairs(TaskEncoder):
@@ -209,6 +215,87 @@ def test_grain_and_orbax_take_plans_and_states(tmp_path: Path) -> None:
     assert next(resumed)["position"].tolist() == list(range(8, 14))
 
 
+def lerobot_script(**more: Any) -> tuple[SimpleNamespace, Any]:
+    """A stand-in for LeRobot's script, with the dataset of a policy that wants 8 actions, and its configuration."""
+    deltas = {"action": [step / 10 for step in range(8)]}
+    features = json.loads((ROBOT / "meta/info.json").read_text())["features"]
+    dataset = SimpleNamespace(delta_timestamps=deltas, meta=SimpleNamespace(features=features), _return_uint8=True)
+    script = SimpleNamespace(
+        make_train_eval_datasets=lambda config: (dataset, None),
+        load_training_state=lambda folder: (4,),
+        save_checkpoint=lambda folder: (folder / "training_state").mkdir(parents=True),
+        cycle=iter,
+    )
+    given = SimpleNamespace(**{"episodes": None, "image_transforms": SimpleNamespace(enable=False), **more})
+    policy = SimpleNamespace(drop_n_last_frames=7)
+    return script, SimpleNamespace(batch_size=3, num_workers=0, steps=4, dataset=given, policy=policy)
+
+
+def robot_plan(epochs: int | None = None, **source: Any) -> Any:
+    source = {"path": str(ROBOT), "windows": {"action": [0, 7]}, "decode": "torchrgb8", **source}
+    end = {} if epochs is None else {"epochs": epochs}
+    return fm.Recipe.parse({"seed": 1, "source": {**source, "shuffle": "global"}, **end}).plan()
+
+
+def test_batches_in_lerobots_script_are_those_of_its_dataset(caplog: pytest.LogCaptureFixture) -> None:
+    """At equal indices: with LeRobot itself where it is installed, else with the shapes that it would have."""
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    pytest.importorskip("av")
+    script, config = lerobot_script()
+    lerobot.feed(script, robot_plan())
+    dataset, _ = script.make_train_eval_datasets(config)
+    assert "leaves out the last 7 frames of each episode" in caplog.text
+    batch = next(script.cycle(None))
+    assert batch["action"].shape == (3, 8, 2) and batch["observation.images.top"].shape == (3, 3, 64, 96)
+    assert batch["action_is_pad"].dtype == torch.bool and batch["timestamp"].dtype == torch.float32
+    try:
+        from lerobot.datasets import LeRobotDataset  # type: ignore[import-not-found]
+    except ImportError:
+        return
+    given = {"delta_timestamps": dataset.delta_timestamps, "video_backend": "pyav", "return_uint8": True}
+    theirs = LeRobotDataset("local/robot", root=ROBOT, **given)
+    expected = torch.utils.data.default_collate([theirs[int(index)] for index in batch["index"]])
+    assert set(batch) == {"__key__", *expected}
+    for name, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == batch[name].dtype and torch.equal(value, batch[name]), name
+        else:
+            assert value == batch[name]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "steps", "message"),
+    [
+        ({}, {"episodes": [0]}, 4, "--dataset.episodes would not hold"),
+        ({}, {"image_transforms": SimpleNamespace(enable=True)}, 4, "image_transforms.enable would not hold"),
+        ({"windows": {"action": [0, 6]}}, {}, 4, r"'action' is \[7, 2\].*expected \[8, 2\], torch.float32"),
+        ({"decode": "rgb8"}, {}, 4, r"'observation.images.top' is .*64, 96, 3.* expected \[3, 64, 96\]"),
+        ({"epochs": 1}, {}, 9, "the plan ends after 8 more batches, and LeRobot trains on 9"),
+    ],
+)
+def test_what_lerobots_script_cannot_train_on(source: Any, options: Any, steps: int, message: str) -> None:
+    pytest.importorskip("av")
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    script, config = lerobot_script(**options)
+    config.steps = steps
+    lerobot.feed(script, robot_plan(**source))
+    with pytest.raises(ConfigError, match=message):
+        script.make_train_eval_datasets(config)
+        next(script.cycle(None))
+
+
+def test_scripts_and_checkpoints_of_others(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not LeRobot's training script: it has no make_dataset"):
+        lerobot.feed(SimpleNamespace(cycle=iter), FakePlan())
+    with pytest.raises(ConfigError, match="is not VLA Foundry's main: it has no get_datastring_input"):
+        vla_foundry.feed(SimpleNamespace(), FakePlan())
+    script, config = lerobot_script()
+    lerobot.feed(script, FakePlan())
+    script.make_train_eval_datasets(config)
+    with pytest.raises(ConfigError, match="no position of a loader"):
+        script.load_training_state(tmp_path)
+
+
 class Recipe:
     """As much of a recipe of torchtune as the adapter changes."""
 
@@ -238,6 +325,6 @@ def test_recipes_of_torchtune_that_would_lose_samples_are_refused() -> None:
     with pytest.raises(ConfigError, match="the plan ended at 8 samples"):
         list(batches)
     preferences = Recipe()
-    preferences._setup_data = lambda batch_size: None  # type: ignore[assignment,misc,call-arg]
+    preferences._setup_data = lambda batch_size: None  # type: ignore[assignment,misc]
     with pytest.raises(ConfigError, match="does not save the state of its data loader"):
         feed_recipe(preferences, Loader(FakePlan(), 4))

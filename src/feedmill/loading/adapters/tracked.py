@@ -13,8 +13,30 @@ from typing import Any
 from feedmill.errors import ConfigError
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
+from feedmill.planning.dealing.grid import Grid
 
 MOST_AHEAD = 256
+
+
+def batches_left(loader: Loader) -> int:
+    """Return the number of batches of this rank to the end of the plan. Raises TypeError if it is unknown."""
+    total, grid = len(loader), loader.layout.grid
+    assert isinstance(grid, Grid), "loaders by budget have no length"
+    return total - grid.started_at(loader.position).first_number
+
+
+def check_length(loader: Loader, batches: int, trainer: str, option: str) -> None:
+    """Raise `ConfigError` if a plan ends before a trainer that ends by its own number of batches."""
+    try:
+        left = batches_left(loader)
+    except TypeError:  # it never ends
+        return
+    if left < batches:
+        raise ConfigError(
+            f"the plan ends after {left:,} more batches, and {trainer} trains on {batches:,}",
+            kind="too-few-samples",
+            fix=f"Raise 'epochs' or 'samples' in the recipe, or lower {option}.",
+        )
 
 
 class TrackedBatches:

@@ -16,9 +16,9 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from feedmill.errors import ConfigError
+from feedmill.loading.adapters.tracked import batches_left
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
-from feedmill.planning.dealing.grid import Grid
 
 logger = logging.getLogger("feedmill")
 
@@ -122,10 +122,7 @@ def _uses(args: Any) -> int:
 def _steps(loader: Loader, args: Any) -> int:
     """Return the number of steps from the position of the loader to the end of its plan."""
     try:
-        batches = len(loader)
+        batches = batches_left(loader)
     except TypeError as error:
         raise ConfigError(str(error), kind="endless", fix="Set max_steps in the TrainingArguments.") from None
-    grid = loader.layout.grid
-    assert isinstance(grid, Grid), "loaders by budget have no length"
-    done = grid.started_at(loader.position).first_number
-    return math.ceil((batches - done) * _uses(args) / int(args.gradient_accumulation_steps))
+    return math.ceil(batches * _uses(args) / int(args.gradient_accumulation_steps))
