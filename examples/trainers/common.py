@@ -29,9 +29,26 @@ def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
     return {"x": counts.astype(np.float32), "y": np.float32(np.log1p(len(text))), "id": sample["json"]["id"]}
 
 
+def piece_of(sample: fm.Sample, rng: np.random.Generator, length: int) -> np.ndarray:
+    """Return the bytes of the text from a random place, repeated to a length, as tokens int64[length]."""
+    text = np.frombuffer(sample["json"]["text"].encode(), np.uint8)
+    return np.resize(np.roll(text, -int(rng.integers(len(text)))), length).astype(np.int64)
+
+
 def checksums(tokens: np.ndarray) -> np.ndarray:
     """Return a number for each row of tokens, int64[n]."""
     return np.array([zlib.crc32(row.astype(np.int64).tobytes()) for row in np.asarray(tokens)], np.int64)
+
+
+def with_line(source: str, before: str, line: str) -> str:
+    """Return the published source of a trainer with a line before another one, which it must have once.
+
+    Raises:
+        RuntimeError: the source has not one such place.
+    """
+    if source.count(before) != 1:
+        raise RuntimeError(f"the source has {source.count(before)} times {before.strip()!r}: expected 1")
+    return source.replace(before, line + before)
 
 
 def options(description: str | None) -> argparse.Namespace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import common
 import numpy as np
 import torch
 import trl_scripts
@@ -19,9 +20,7 @@ LENGTH = 32
 
 def encode(sample: fm.Sample, rng: np.random.Generator) -> dict[str, Any]:
     """Return the bytes of a random piece of the text, repeated to a length, as tokens."""
-    text = np.frombuffer(sample["json"]["text"].encode(), np.uint8)
-    begin = int(rng.integers(len(text)))
-    return {"input_ids": np.resize(np.roll(text, -begin), LENGTH).astype(np.int64), "id": sample["json"]["id"]}
+    return {"input_ids": common.piece_of(sample, rng, LENGTH), "id": sample["json"]["id"]}
 
 
 def collate(trainer: Any, samples: list[Any]) -> dict[str, Any]:

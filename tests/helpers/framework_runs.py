@@ -89,6 +89,7 @@ class Program:
         launcher = [*TORCHRUN, f"--nproc-per-node={ranks}"] if ranks > 1 else []
         command = [sys.executable, "-W", "ignore", *launcher, str(PROGRAMS / f"{self.name}.py"), str(self.recipe)]
         own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
+        own |= {"DO_NOT_TRACK": "1", "AXOLOTL_DO_NOT_TRACK": "1"}  # no report of a test leaves the machine
         return subprocess.Popen(
             [*command, "--folder", run, "--losses", log, *map(str, options)],
             cwd=self.folder,
@@ -101,7 +102,10 @@ class Program:
     def run(self, run: str, log: str, *options: object, ranks: int = 1) -> Steps:
         """Run to the end, and return the steps."""
         program = self.start(run, log, *options, ranks=ranks)
-        out, _ = program.communicate(timeout=1200)
+        try:
+            out, _ = program.communicate(timeout=1200)
+        finally:
+            end(program)
         assert program.returncode == 0, out[-4000:]
         return self.steps(log)
 
@@ -109,16 +113,14 @@ class Program:
         """Run until a step is in the log, then kill every process of the run by SIGKILL."""
         program = self.start(run, log, *options, "--pause", 0.05, ranks=ranks)
         deadline = time.monotonic() + 1200
-        while max(self.steps(log), default=0) < after:
-            assert time.monotonic() < deadline
-            if program.poll() is not None:
-                pytest.fail(f"the run ended before it was killed: {program.communicate()[0][-4000:]}")
-            time.sleep(0.02)
-        launcher = psutil.Process(program.pid)
-        for process in [*launcher.children(recursive=True), launcher]:  # torchrun's ranks have sessions of their own
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        program.communicate()
+        try:
+            while max(self.steps(log), default=0) < after:
+                assert time.monotonic() < deadline
+                if program.poll() is not None:
+                    pytest.fail(f"the run ended before it was killed: {program.communicate()[0][-4000:]}")
+                time.sleep(0.02)
+        finally:
+            end(program)
         return self.steps(log)
 
     def steps(self, log: str) -> Steps:
@@ -134,6 +136,16 @@ class Program:
             ids = [number for part, _ in parts for number in part]
             merged[step] = (sorted(ids), sum(len(part) * loss for part, loss in parts) / len(ids))
         return merged
+
+
+def end(program: subprocess.Popen[str]) -> None:
+    """Kill every process of a run by SIGKILL, if it has not ended."""
+    if program.poll() is None:
+        launcher = psutil.Process(program.pid)
+        for process in [*launcher.children(recursive=True), launcher]:  # torchrun's ranks have sessions of their own
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        program.communicate()
 
 
 def assert_equal(whole: Steps, killed: Steps, resumed: Steps, every: int) -> None:

@@ -228,6 +228,40 @@ class Torchtitan(Run):
         self.batches = None
 
 
+class Torchtune(Run):
+    """A recipe that trains as torchtune's do: each epoch, here of one batch, iterates its data anew."""
+
+    def begin(self) -> None:
+        from feedmill.loading.adapters.torchtune import feed
+
+        self.max_steps_per_epoch, self._gradient_accumulation_steps, self.dp_size = 1, 1, self.ranks
+        self.epochs_run = 0
+        feed(self, self.loader())
+        self.data = self._setup_data(batch_size=self.size)
+
+    def _setup_data(self, batch_size: int, dataloader_state_dict: Any = None) -> Any:
+        raise AssertionError("the recipe's own data")
+
+    def _update_recipe_state(self, state: Any) -> None:
+        self.epochs_run = state["epochs_run"]
+
+    def take(self, steps: int) -> list[Ids]:
+        found = []
+        for epoch in range(steps):
+            self.data.sampler.set_epoch(epoch)
+            for batch in self.data:
+                found.append(ids(batch["input_ids"]))
+                break
+            self.epochs_run += 1
+        return found
+
+    def save(self) -> Any:
+        return {"epochs_run": self.epochs_run, "dataloader": self.data.state_dict()}
+
+    def load(self, state: Any) -> None:
+        self._update_recipe_state(state)
+
+
 class OlmoCore(Run):
     def begin(self) -> None:
         from feedmill.loading.adapters.olmo_core import FeedmillDataLoader
@@ -439,7 +473,7 @@ class Transformers(Trainer):
 
 ADAPTERS: tuple[type[Run], ...] = (
     *(Plain, Tracked, Iterable, Stateful, Mapped),
-    *(Megatron, Torchtitan, OlmoCore, LeRobot, VlaFoundry, Jax, Lightning, Transformers),
+    *(Megatron, Torchtitan, Torchtune, OlmoCore, LeRobot, VlaFoundry, Jax, Lightning, Transformers),
 )
 
 

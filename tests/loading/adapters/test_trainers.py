@@ -15,6 +15,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.loading.adapters import lerobot, vla_foundry
+from feedmill.loading.adapters.torchtune import feed as feed_recipe
 from feedmill.loading.adapters.tracked import MOST_AHEAD, TrackedBatches
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.encoder import TaskEncoder
@@ -293,3 +294,37 @@ def test_scripts_and_checkpoints_of_others(tmp_path: Path) -> None:
     script.make_train_eval_datasets(config)
     with pytest.raises(ConfigError, match="no position of a loader"):
         script.load_training_state(tmp_path)
+
+
+class Recipe:
+    """As much of a recipe of torchtune as the adapter changes."""
+
+    max_steps_per_epoch: int | None = None
+    _gradient_accumulation_steps, epochs_run = 2, 1
+
+    def _setup_data(self, batch_size: int, dataloader_state_dict: Any = None) -> Any: ...
+
+    def _update_recipe_state(self, state: Any) -> None: ...
+
+
+def test_recipes_of_torchtune_that_would_lose_samples_are_refused() -> None:
+    recipe = Recipe()
+    feed_recipe(recipe, Loader(FakePlan(), 4))
+    with pytest.raises(ConfigError, match="Set max_steps_per_epoch"):
+        recipe._setup_data(batch_size=4)
+    with pytest.raises(ConfigError, match="batches of 4 for 1 ranks, and the recipe of 2 for 1"):
+        recipe._setup_data(batch_size=2)
+    with pytest.raises(ConfigError, match="after epoch 1 has no position of a loader"):
+        recipe._update_recipe_state({"epochs_run": 1, "dataloader": None})
+    recipe.max_steps_per_epoch = 3
+    assert len(recipe._setup_data(batch_size=4)) == 6
+    ended = Recipe()
+    feed_recipe(ended, Loader(FakePlan(length=8), 4))
+    batches = ended._setup_data(batch_size=4)
+    assert len(list(batches)) == len(batches) == 2
+    with pytest.raises(ConfigError, match="the plan ended at 8 samples"):
+        list(batches)
+    preferences = Recipe()
+    preferences._setup_data = lambda batch_size: None  # type: ignore[assignment,misc,call-arg]
+    with pytest.raises(ConfigError, match="does not save the state of its data loader"):
+        feed_recipe(preferences, Loader(FakePlan(), 4))
