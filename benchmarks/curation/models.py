@@ -24,7 +24,7 @@ from benchmarks.lib.measure import Failed, Row, child, feedmill, rounds, run
 
 DOCUMENTS = 100_000
 FEW, SOME = 20_000, 2_000
-"""Documents that the classifier gets, and those that onnxruntime gets one by one."""
+"""Documents that the classifier gets, and those that the packages get one by one."""
 TOLERANCE = 1e-5
 
 
@@ -73,8 +73,8 @@ def models(repeat: int) -> Iterable[Row]:
     _command(path, "static")()  # not counted: fills the cache of compiled code
     what = {"static": "static embeddings of 256 numbers", "onnx": "a classifier in ONNX, 2 layers of 128"}
     for kind, name in what.items():
-        every, one_by_one = (DOCUMENTS, DOCUMENTS) if kind == "static" else (FEW, SOME)
-        counts = {"loop": one_by_one, "batch": every}
+        every = DOCUMENTS if kind == "static" else FEW
+        counts = {"loop": SOME, "batch": every}
         sides = {"ours": _command(path, kind)}
         for way, count in counts.items():
             sides[way] = partial(child, python, "curation.peers.models", f"{kind}-{way}", path, count)

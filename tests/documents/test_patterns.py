@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.curation.attribute_files import common_folder
+from feedmill.curation.tag import common_folder
 from feedmill.documents.file import DocumentFile, attribute_root, once
 from feedmill.documents.find import find_documents
 from feedmill.errors import ConfigError, NotFound

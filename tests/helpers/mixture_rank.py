@@ -18,8 +18,9 @@ import feedmill as fm
 
 
 def augmented(sample: Any, rng: np.random.Generator) -> str:
-    """The sample's text, and a random number that depends on the seed and the position."""
-    return f"{sample['json']['text']} {rng.integers(10**9)}"
+    """The sample's text or tokens, and a random number that depends on the seed and the position."""
+    text = sample["json"]["text"] if "json" in sample else sample["input_ids"].tolist()
+    return f"{text} {rng.integers(10**9)}"
 
 
 def steps(

@@ -1,5 +1,7 @@
 """A run whose mixture changes three times and whose sources grow twice, killed at random, each time in another layout.
 
+And one of packed rows of cells, with ramps.
+
 It must see what the same run sees undisturbed, with the same changes at the same positions. Global batches are compared
 as sets: which rank has which of their samples is up to the layout.
 """
@@ -15,12 +17,16 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import yaml
 
+import feedmill as fm
 from feedmill.errors import ConfigError
+from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.storage import LocalStore
 from helpers import warm
 from helpers.mixture_rank import steps
 
@@ -47,6 +53,8 @@ CHANGES = [0.2, 0.5, 0.7]
 
 class Folder:
     """The data and the recipe of a run, which change on disk."""
+
+    phases: ClassVar[list[dict[str, bool]]] = [flags for *_, flags in PHASES]
 
     def __init__(self, root: Path, total: int) -> None:
         root.mkdir()
@@ -80,6 +88,38 @@ class Folder:
             recipe |= {"blend": [{"path": f"{name}.jsonl"} for name in shown], "stages": stages}
         (self.root / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         return int(until * self.total)
+
+
+class Cells(Folder):
+    """Packed rows of cells: their weights change twice, and then move to others."""
+
+    phases: ClassVar[list[dict[str, bool]]] = [{}, {"allow_change": True}, {"allow_change": True}]
+
+    def __init__(self, root: Path, total: int) -> None:
+        root.mkdir()
+        self.root, self.total = root, total
+        lengths = np.random.default_rng(0).integers(1, 60, 2_000)
+        with write_pbin(LocalStore(root), "tok.pbin", 4) as out:
+            out.add(np.arange(lengths.sum(), dtype=np.uint32), lengths)
+        self.by = [{"column": "tokens", "quantiles": 4}]
+        fm.mixture.cells(root / "tok.pbin", by=self.by, progress=False)
+
+    def phase(self, number: int) -> int:
+        end = [int(0.3 * self.total), int(0.6 * self.total), self.total][number]
+        weights = [(4, 3, 2, 1), (1, 1, 1, 2), (0, 5, 1, "1/7"), (1, 1, 1, 1)]
+        stages: list[dict[str, Any]] = [
+            {"weights": {f"tokens={cell}": weight for cell, weight in enumerate(row)}}
+            for row in weights[: [1, 2, 4][number]]
+        ]
+        for stage in stages[:-1]:  # a row has up to 4.5 documents in the mean, and packing looks ahead
+            stage["samples"] = self.total * 3 // 2 + 100
+        if number == 2:
+            stages[2] |= {"ramp": "cosine", "samples": self.total // 4}
+        blend = {"cells": {"of": "tok.pbin", "by": self.by}}
+        pack = {"seq_len": 96, "buffer": 64, "rows": end}
+        recipe = {"seed": 11, "blend": blend, "stages": stages, "pack": pack}
+        (self.root / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        return end
 
 
 Leg = Callable[[Folder, dict[str, Any], State, dict[str, bool], random.Random, bool], Lines]
@@ -149,7 +189,7 @@ def undisturbed(folder: Folder) -> list[str]:
     seen: list[str] = []
     state: State = None
     layout = {"world_size": 1, "batch_size": 7, "workers": 0}
-    for number, (*_, flags) in enumerate(PHASES):
+    for number, flags in enumerate(folder.phases):
         end = folder.phase(number)
         (lines,) = in_process(folder, layout, state, flags, random.Random(0), False)
         seen += [text for line in lines for text in line["seen"]]
@@ -158,15 +198,15 @@ def undisturbed(folder: Folder) -> list[str]:
     return seen
 
 
-def check(tmp_path: Path, total: int, kills: int, leg: Leg, seed: int, least: int) -> None:
+def check(tmp_path: Path, total: int, kills: int, leg: Leg, seed: int, least: int, kind: type[Folder] = Folder) -> None:
     rng = random.Random(seed)
-    wanted = undisturbed(Folder(tmp_path / "calm", total))
-    folder = Folder(tmp_path / "killed", total)
+    wanted = undisturbed(kind(tmp_path / "calm", total))
+    folder = kind(tmp_path / "killed", total)
     state: State = None
     # Kills fall into phases at random, so that some phases see none and others many.
-    deaths = [rng.randrange(len(PHASES)) for _ in range(kills)]
+    deaths = [rng.randrange(len(folder.phases)) for _ in range(kills)]
     checked = interrupted = 0
-    for number, (*_, flags) in enumerate(PHASES):
+    for number, flags in enumerate(folder.phases):
         end = folder.phase(number)
         fresh = bool(flags)  # whether the state is of the phase before
         for killed in [True] * deaths.count(number) + [False]:
@@ -212,3 +252,13 @@ def test_thirty_layouts_one_after_another(tmp_path: Path) -> None:
 def test_killed_thirty_times(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     check(tmp_path, 40_000, 30, Processes(tmp_path / "logs"), 3, least=30)
+
+
+def test_rows_of_cells_in_other_layouts(tmp_path: Path) -> None:
+    check(tmp_path, 600, 8, in_process, 2, least=5, kind=Cells)
+
+
+@pytest.mark.slow
+def test_rows_of_cells_killed_fifty_times(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    check(tmp_path, 8_000, 50, Processes(tmp_path / "logs"), 4, least=45, kind=Cells)

@@ -18,7 +18,11 @@ from feedmill.tokens.options import Lengths
 pytest.importorskip("PIL.Image")
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
+from helpers.chat_families import no_child
 from helpers.processor_data import dataset, picture, processor, talk
+
+__all__ = ["no_child"]
+pytestmark = pytest.mark.usefixtures("no_child")
 
 RECIPE = """
 seed: 3

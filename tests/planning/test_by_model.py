@@ -121,7 +121,7 @@ class Mixture:
         return base, codes
 
     def _weight(self) -> Any:
-        return self.draw.choice([1, 2, "0.3", "12.5%", "1/7", 5])
+        return self.draw.choice([1, 2, "0.3", "0.125", "1/7", 5])
 
     def _options(self, source: dict[str, Any], *, cells: bool = False) -> dict[str, Any]:
         """Draw the options of one source, and put them into its mapping."""

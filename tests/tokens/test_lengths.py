@@ -19,8 +19,12 @@ from feedmill.cli.app import app
 from feedmill.jobs.engine import Engine, Stage
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.tokens.verbs import lengths as module
+from helpers.chat_families import no_child
 from helpers.durations import slow_but
 from helpers.processor_data import GOLDEN, TEMPLATE, dataset, picture, processor, talk
+
+__all__ = ["no_child"]
+pytestmark = pytest.mark.usefixtures("no_child")
 
 pytest.importorskip("jinja2")
 

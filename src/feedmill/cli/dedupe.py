@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from feedmill.cli.command import command
-from feedmill.cli.output import counted, emit_report
+from feedmill.cli.output import counted, emit_report, warn
 from feedmill.curation.options import DedupeOrNear
 from feedmill.jobs.options import call
 
@@ -26,8 +26,7 @@ def dedupe(options: DedupeOrNear, json: bool) -> None:
 
 def show(report: DedupeReport) -> None:
     """Print the number of duplicates, and the fill of the Bloom filter."""
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     if report.skipped:
         typer.echo("nothing to do: an earlier run did all of this")
     typer.echo(
@@ -41,8 +40,7 @@ def show(report: DedupeReport) -> None:
 
 def show_near(report: NearReport) -> None:
     """Print the number of near-duplicates and the largest clusters, for each threshold."""
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     if report.skipped:
         typer.echo("nothing to do: an earlier run did all of this")
     what = "sample" if report.skip_lists else "document"

@@ -22,6 +22,7 @@ from feedmill.cli.output import (
     printable,
     show_left_out,
     table,
+    warn,
 )
 from feedmill.cli.tag import of_model
 from feedmill.curation.options import NPY, Decontaminate, Embed, Extract, Stat
@@ -78,8 +79,7 @@ def decontaminate(options: Decontaminate, json: bool) -> None:
 
 def _show_found(report: DecontaminateReport) -> None:
     """Print the leaked questions by benchmark, and an example of each."""
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     if report.skipped:
         typer.echo("nothing to do: an earlier run did all of this")
     typer.echo(
@@ -146,8 +146,7 @@ def _show_vectors(report: EmbedReport) -> None:
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     show_left_out(report.left_out)
 
 
@@ -320,8 +319,7 @@ def _show_stat(report: StatReport, bins: int) -> None:
         _show_attributes(stats)
     for name, series in stats.series.items() if bins else ():
         _draw(name, series, bins)
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
     if report.failed:

@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.dialogue import confirm
-from feedmill.cli.output import counted, emit_report, facts, human_size
+from feedmill.cli.output import counted, emit_report, facts, human_size, warn
 from feedmill.indexing.options import MediaChoice, PrepareMedia, Repair
 from feedmill.jobs.options import Flag, Opt, call
 from feedmill.mounting.options import Mount
@@ -109,8 +109,7 @@ def _show_deleted(report: RewriteReport) -> None:
             ("time", f"{report.seconds:.2f} s"),
         ]
     )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
 
 
 @command(Reshard, engines=True)
@@ -133,8 +132,7 @@ def _show_shards(report: WriteReport) -> None:
             ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
         ]
     )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
 
 
 _SHOWN = 20
@@ -168,8 +166,7 @@ def _show_repaired(report: RepairReport) -> None:
     if report.prepared is not None:
         samples, shards = counted(report.prepared.samples, "sample"), counted(report.prepared.shards, "shard")
         typer.echo(f"indexed: {samples} in {shards}")
-        for warning in report.prepared.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+        warn(report.prepared.warnings)
 
 
 @command(Mount, json=False)
@@ -210,7 +207,6 @@ def show_media(report: MediaReport) -> None:
             ("time", f"{report.seconds:.2f} s, {per_second:,.0f} files/s"),
         ]
     )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     for error in report.broken:
         typer.echo(f"broken: {error}", err=True)

@@ -70,6 +70,12 @@ def emit_report(report: Report, as_json: bool, human: Callable[[], None]) -> Non
     emit(report.as_dict(), as_json, human if dry is None else lambda: show_dry_run(dry))
 
 
+def warn(warnings: Iterable[str]) -> None:
+    """Print warnings of a report to the error stream."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
 def show_dry_run(dry: DryRun) -> None:
     """Print what the real run would do: one line for each file up to `_FILES`, and counts."""
     echo_dry_run(dry)
@@ -324,8 +330,7 @@ def show_documents(report: MixReport) -> None:
             typer.echo(f"  replaced {counted(counts.replaced, 'span')}")
     if report.absent:
         typer.echo(f"not in the first rows, as it is written for some documents only: {', '.join(report.absent)}")
-    for warning in report.warnings if report.dry_run is None else ():  # a dry run has shown them
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings if report.dry_run is None else ())  # a dry run has shown them
 
 
 def _console() -> Any:

@@ -11,7 +11,7 @@ import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.dialogue import can_answer
-from feedmill.cli.output import emit_report, facts, human_size
+from feedmill.cli.output import emit_report, facts, human_size, warn
 from feedmill.errors import ConfigError
 from feedmill.indexing.options import MediaChoice, Prepare
 from feedmill.jobs.options import Flag, call
@@ -99,8 +99,7 @@ def show(report: PrepareReport) -> None:
         facts([("prepared", report.path), *(("rows", f"{rows:,} in {where}") for where, rows in report.joins.items())])
         if not report.joins:
             typer.echo("It has no joins: there is nothing to prepare.")
-        for warning in report.warnings:
-            typer.echo(f"warning: {warning}", err=True)
+        warn(report.warnings)
         return
     splits = ", ".join(f"{name} {count}" for name, count in report.splits.items())
     reused = f" ({report.reused} taken from the index, {report.scanned} read)" if report.reused else ""
@@ -116,7 +115,6 @@ def show(report: PrepareReport) -> None:
             ("time", f"{report.seconds:.2f} s, {report.samples / max(report.seconds, 1e-9):,.0f} samples/s"),
         ]
     )
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     for error in report.left_out:
         typer.echo(f"skipped: {error}", err=True)

@@ -9,7 +9,7 @@ import typer
 
 from feedmill.cli.command import command
 from feedmill.cli.engines import SKIPPED
-from feedmill.cli.output import counted, emit, emit_report, facts, human_size
+from feedmill.cli.output import counted, emit, emit_report, facts, human_size, warn
 from feedmill.curation.options import Tag
 from feedmill.jobs.options import Flag, call
 
@@ -52,8 +52,7 @@ def show(report: TagReport) -> None:
     )
     for pattern in report.missing:
         typer.echo(f"warning: {pattern}: no files match this pattern", err=True)
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    warn(report.warnings)
     for error in report.failed:
         typer.echo(f"error: {error}", err=True)
 

@@ -12,7 +12,7 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
   `extract/`: web archives to documents; `embed.py`: vectors of documents, and of the images of `image_files.py`.
 - `stat.py`: the verb ``stat``, on the arrays of `measure.py` and the distributions of `series.py`; `dolma_stat.py`:
   Dolma's summaries.
-- `attribute_files.py`: which attributes belong to which documents. `attribute_set.py` and `records.py`: what a run
+- `attribute_set.py` and `records.py`: what a run
   wrote, so that a second one skips it; `provenance.py`: whether documents have changed since.
 - `dry_run.py`: what a verb would write.
 """

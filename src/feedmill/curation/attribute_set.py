@@ -1,6 +1,6 @@
 """Manifest of an attribute set: its inputs, options and files.
 
-It is in the place of `feedmill.documents.record_folders`: that of ``x/attributes/<name>`` is
+It is in the place of `feedmill.documents.file`: that of ``x/attributes/<name>`` is
 ``x/.feedmill/mix-attributes/<name>/manifest.json``::
 
     {"version": 1, "feedmill": "0.1.0", "verb": "dedupe", "options": {...},
@@ -25,8 +25,7 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.file import DocumentFile, by_folder
-from feedmill.documents.record_folders import RecordFolder, Records
+from feedmill.documents.file import DocumentFile, RecordFolder, Records, by_folder
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store

@@ -34,10 +34,9 @@ from feedmill.curation.image_files import ImageFile, find_images, has_images, re
 from feedmill.curation.models.files import Named, find_model, name_of, parse
 from feedmill.curation.models.tagger import add_counts, is_on_gpu, load
 from feedmill.curation.options import NPY, PARQUET, Embed
-from feedmill.documents.file import DocumentFile
+from feedmill.documents.file import DocumentFile, Records
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.record_folders import Records
 from feedmill.documents.rows import parse_documents
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES

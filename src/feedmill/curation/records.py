@@ -1,6 +1,6 @@
 """Records of finished files: one for each output of an attribute set, with its inputs and options.
 
-The record of an output is in the place of `feedmill.documents.record_folders`: that of ``x/attributes/<set>/<path>`` is
+The record of an output is in the place of `feedmill.documents.file`: that of ``x/attributes/<set>/<path>`` is
 ``x/.feedmill/mix-attributes/<set>/<path>.json``. It is written after the output. It names the inputs of the output, so
 that a later run can decide whether the output is up to date:
 
@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from feedmill.documents.record_folders import Records
+from feedmill.documents.file import Records
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store
 from feedmill.storage.hashed import hash_file

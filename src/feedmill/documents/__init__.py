@@ -4,8 +4,7 @@ A path or pattern becomes files, a file units, a unit batches of texts with thei
 `lines.py` where a verb of curation needs whole rows.
 
 - `find.py`: files for the inputs of a verb, by `wildcards.py`.
-- `file.py`: one file, its kind and dataset, and where its attributes lie; `record_folders.py`: files of Feedmill beside
-  it.
+- `file.py`: one file, its kind and dataset, and where its attributes and Feedmill's own files beside it lie.
 - `seeking.py`: rows of a file of lines at random.
 - `read.py`: files in pieces for processes, and one of them in batches (`batch.py`); `columns.py` does so for
   Parquet and Arrow, `lines.py` as JSON lines with ids.

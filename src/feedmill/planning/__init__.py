@@ -6,7 +6,7 @@ and back. Nothing is replayed: `recipes/` (or `dialects/`) -> `nodes/` -> `plan.
 - `recipes/`: read, check and compile recipes; `dialects/`: those of other tools, translated into ours.
 - `nodes/`: the maps (subset, subsample, shuffle, repeat, concat, blend, skip), with `permutation.py` and the schedules
   of `mixing/`; `orders/`: the exact orders of other tools; `packing/`: rows of tokens from documents.
-- `plan.py`: the tree bound to data; `bases.py`: what is read for cells; `split_by_source.py` cuts
+- `plan.py`: the tree bound to data; `split_by_source.py` cuts
   one; `given.py` makes one of whatever a user gives; `overview.py` is the verb ``plan``, whose options are in
   `options.py`.
 - `rollouts/`: what a step draws of data that grows meanwhile, recorded because it is no function of the position.

@@ -1,6 +1,6 @@
 """Cells of a dataset as datasets of their own, without copies.
 
-A plan draws from cells as from sources. It reads from the dataset that they are cells of (`feedmill.planning.bases`),
+A plan draws from cells as from sources. It reads from the dataset that they are cells of (`feedmill.planning.plan`),
 so a batch of documents of hundreds of cells is one bulk read, as without cells.
 """
 

@@ -103,6 +103,18 @@ def _variables(words: list[str]) -> Mapping[str, Any]:
     return parse_variables(words)
 
 
+TemplateArgs = Annotated[
+    Mapping[str, Any] | None,
+    Opt(
+        "KEY=VALUE",
+        "Set a variable of the chat template, such as enable_thinking=false. May be repeated.",
+        text=list[str],
+        parse=_variables,
+        more="In Python a mapping of values that JSON can hold. A row's own ``chat_template_kwargs`` come before.",
+    ),
+]
+
+
 class Tokenizing(AllowEmpty, DryRunnable, Processes, WithProgress, kw_only=True):
     """Documents as tokens, in units; see `feedmill.tokens.job`."""
 
@@ -237,16 +249,7 @@ class Tokenize(Tokenizing, NumberedFiles, AllowEmpty, DryRunnable, Processes, Wi
             " last one; ``auto`` is ``generation`` if the template has such blocks, else ``turns``.",
         ),
     ] = "auto"
-    chat_template_args: Annotated[
-        Mapping[str, Any] | None,
-        Opt(
-            "KEY=VALUE",
-            "Set a variable of the chat template, such as enable_thinking=false. May be repeated.",
-            text=list[str],
-            parse=_variables,
-            more="In Python a mapping of values that JSON can hold. A row's own ``chat_template_kwargs`` come before.",
-        ),
-    ] = None
+    chat_template_args: TemplateArgs = None
     backend: Annotated[Backend, Opt("NAME", "auto, fastokens, hf, sentencepiece, or ranks.", "--tokenizer-backend")] = (
         "auto"
     )
@@ -448,16 +451,7 @@ class Lengths(Processes, WithProgress):
     chat_template: Annotated[
         Path | None, Opt("FILE|NAME", "Chat template; default: that of the processor's folder.")
     ] = None
-    chat_template_args: Annotated[
-        Mapping[str, Any] | None,
-        Opt(
-            "KEY=VALUE",
-            "Set a variable of the chat template, such as enable_thinking=false. May be repeated.",
-            text=list[str],
-            parse=_variables,
-            more="In Python a mapping of values that JSON can hold. A row's own ``chat_template_kwargs`` come before.",
-        ),
-    ] = None
+    chat_template_args: TemplateArgs = None
     processor_args: Annotated[
         Mapping[str, Any] | None,
         Opt(

@@ -22,7 +22,11 @@ from feedmill.compat.modalities.settings import CLASSES, COMMANDS, INSTRUCTION, 
 from feedmill.compat.modalities.tokenization import tokenizer_wrapper as tokenizers
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.settings import Fate
+from helpers.chat_families import no_child
 from helpers.tokenizer_data import MODALITIES, tokenizer_file
+
+__all__ = ["no_child"]
+pytestmark = pytest.mark.usefixtures("no_child")
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 EXPECTED = json.loads((MODALITIES / "expected.json").read_text())

@@ -15,7 +15,7 @@ from helpers.durations import examples
 WEIGHTS = st.lists(
     st.one_of(
         st.integers(1, 60),
-        st.sampled_from([0.7, 0.3, 0.05, "1/3", "12.5%", 1e-3, "0.0002", 0]),
+        st.sampled_from([0.7, 0.3, 0.05, "1/3", "0.125", 1e-3, "0.0002", 0]),
         st.decimals("0.001", "1", places=3),
     ),
     min_size=1,
@@ -101,6 +101,9 @@ def test_weights_that_are_none_are_refused(weight: object, why: str) -> None:
 
 
 def test_weights_that_add_up_to_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"percentages and numbers: 50% is 0\.5, beside 30"):
+        normalize(["50%", 30, "20"])
+    assert normalize(["50%", 0.25, "1/4", 0]) == (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4), 0)
     for weights in ([], [0, 0.0, "0%"]):
         with pytest.raises(ConfigError, match="add up to zero"):
             schedule(weights)

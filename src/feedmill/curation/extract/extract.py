@@ -25,8 +25,7 @@ from feedmill.curation.options import Extract
 from feedmill.curation.registry import Choice
 from feedmill.curation.spans import attribute_name
 from feedmill.curation.tag import attribute_row
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.record_folders import FOLDER
+from feedmill.documents.file import FOLDER, DocumentFile
 from feedmill.documents.warc.find import find_archives, stem
 from feedmill.documents.warc.pages import KINDS, Page, PageFilter, read_pages
 from feedmill.documents.warc.records import Fault, Record

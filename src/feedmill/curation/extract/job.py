@@ -20,8 +20,7 @@ from feedmill.curation import records
 from feedmill.curation.extract import pages
 from feedmill.curation.extract.pages import ArchiveSettings, BlockResult, Form, Settings, extract_block
 from feedmill.curation.records import FileState
-from feedmill.documents.file import DocumentFile
-from feedmill.documents.record_folders import RecordFolder, beside, inside
+from feedmill.documents.file import DocumentFile, RecordFolder, beside, inside
 from feedmill.documents.warc.records import blocks
 from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError

@@ -24,10 +24,9 @@ from feedmill.curation.mix.report import Counts
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
 from feedmill.documents.expressions import JqError
-from feedmill.documents.file import DocumentFile
+from feedmill.documents.file import DocumentFile, Records
 from feedmill.documents.lineage.sidecar import Origins, Runs, hidden
 from feedmill.documents.lines import read_blocks
-from feedmill.documents.record_folders import Records
 from feedmill.documents.rows import dump, dump_lines
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, write_lines

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from feedmill.documents.file import FOLDER
 from feedmill.documents.lineage.sidecar import HIDDEN, Int64s, Lineage, Origins, Runs, lineage_path
-from feedmill.documents.record_folders import FOLDER
 from feedmill.formats.base import Dataset
 from feedmill.formats.vla.dataset import ManifestDataset
 from feedmill.storage import Store, open_store, split_url

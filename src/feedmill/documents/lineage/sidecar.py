@@ -15,7 +15,7 @@ all rows were kept in order. A random order takes the bytes that its numbers hav
 columns, or documents of token files.
 
 The file is ``<output>.feedmill.lineage`` for token files. For lines it is in the hidden folder of
-`feedmill.documents.record_folders`. A verb removes it before it replaces its output, and writes it before the record
+`feedmill.documents.file`. A verb removes it before it replaces its output, and writes it before the record
 that the output is finished: an output has its own lineage, or none.
 
 Origins of rows as runs: neighbors in an output that are neighbors in an input are one run.
@@ -43,8 +43,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from feedmill.documents.file import kind_of
-from feedmill.documents.record_folders import RecordFolder, beside, inside
+from feedmill.documents.file import RecordFolder, beside, inside, kind_of
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE

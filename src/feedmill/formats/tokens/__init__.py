@@ -3,7 +3,7 @@
 A format says where the tokens and the bounds of documents lie; `base.py` reads documents, `windows.py` windows of a
 fixed length, and a plan packed rows, all by one gathering of ranges.
 
-- Formats: `pbin.py` (with `pickled.py` and `raw_index.py`), `ds.py`, `megatron.py`,
+- Formats: `pbin.py` (with `raw_index.py`), `ds.py`, `megatron.py`,
   `dolma.py`, `flat_files.py`, `litdata.py`, `levanter.py` (`levanter_ledger.py`, and `zarr/`), `vla_text.py`, and
   `rows.py`: ids in the columns of any other format.
 - `base.py`: documents of any format; `shard.py`: one file; `number_files.py`: files of plain numbers; `gather.py`: many

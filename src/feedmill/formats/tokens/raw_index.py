@@ -25,7 +25,7 @@ import orjson
 from feedmill.errors import DataError
 from feedmill.formats.line_ranges import Arrays, line_end, on_engine
 from feedmill.formats.offsets import Int64s
-from feedmill.formats.tokens.pickled import load_pairs, read_pairs, write_pairs
+from feedmill.formats.tokens.pbin import load_pairs, read_pairs, write_pairs
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map

@@ -129,11 +129,22 @@ def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     """Return weights as exact fractions that add up to 1.
 
     Raises:
-        ConfigError: a weight is invalid, or all are zero.
+        ConfigError: a weight is invalid, all are zero, or percentages stand beside numbers of 1 or more: ``50%`` is
+            0.5, so that ``30`` would be 60 times as much.
     """
     if isinstance(weights, Shares):
         return weights
     exact = [exact_weight(weight) for weight in weights]
+    percents = [weight for weight in weights if isinstance(weight, str) and weight.strip().endswith("%")]
+    if percents and len(percents) < len(weights):
+        large = [w for w, value in zip(weights, exact, strict=True) if value >= 1 and not str(w).strip().endswith("%")]
+        if large:
+            raise ConfigError(
+                f"weights are percentages and numbers: {percents[0]} is {float(exact_weight(percents[0])):g}, beside"
+                f" {large[0]}",
+                kind="bad-recipe",
+                fix="Give all of them as percentages, or none.",
+            )
     often = Counter(exact)  # arithmetic with fractions is slow
     total = exact_sum([weight * count for weight, count in often.items()])
     if not total:

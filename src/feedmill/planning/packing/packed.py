@@ -32,7 +32,6 @@ from feedmill.formats.tokens.shifted import FlatSpans
 from feedmill.jobs.buffers import empty
 from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.rows import lay_out, lay_out_shifted, shift_spans
-from feedmill.planning.bases import Bases
 from feedmill.planning.nodes import Located
 from feedmill.planning.nodes.base import LONGEST, render, tree_of
 from feedmill.planning.nodes.groups import groups_in
@@ -52,7 +51,7 @@ from feedmill.planning.packing.whole import (
     whole_samples,
 )
 from feedmill.planning.permutation import derive
-from feedmill.planning.plan import Plan
+from feedmill.planning.plan import Bases, Plan
 from feedmill.planning.report import PackedReport, RowsOfWidth, WholeSamples, held
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.rows import SampleRow

@@ -31,8 +31,7 @@ class LlavaImages(_Fixed):
     classes = ("CLIPImageProcessor", "LlavaImageProcessor", "SiglipImageProcessor")
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         patch = folder.processor.integer("patch_size", None)
         if given.made_by == "SiglipImageProcessor":
             given.must("do_resize", True, True, "the rule is for resized images")

@@ -37,8 +37,7 @@ class Gemma4Images(TokenRule):
     classes = ("Gemma4ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        assert folder.image is not None
-        self._read(folder.image, folder, 280)
+        self._read(folder.of("image"), folder, 280)
         self.placeholder = folder.token("image_token", None)
 
     def _read(self, given: Parameters, folder: Folder, soft: int) -> None:
@@ -91,8 +90,7 @@ class Gemma4Videos(Gemma4Images):
     classes = ("Gemma4VideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         given.must("do_sample_frames", True, True, "the rule is for frames that are sampled")
         self._read(given, folder, 70)
         self.sampling = Sampling(given, samples=True, wanted=32)
@@ -127,8 +125,7 @@ class Gemma4Audio(TokenRule):
     classes = ("Gemma4AudioFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.audio
-        assert given is not None
+        given = folder.of("audio")
         self.rate = given.integer("sampling_rate", 16_000)
         self.frame = round(self.rate * given.number("frame_length_ms", 20.0) / 1000)
         self.hop = round(self.rate * given.number("hop_length_ms", 10.0) / 1000)
@@ -161,8 +158,7 @@ class Gemma3Images(TokenRule):
     }
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         self.length = folder.processor.integer("image_seq_length", 256)
         self.scans = given.flag("do_pan_and_scan", False)
         self.least = given.integer("pan_and_scan_min_crop_size", 256)

@@ -30,8 +30,7 @@ _STEEP = "one side is more than 200 times the other"
 
 class _Glm(TokenRule):
     def __init__(self, folder: Folder) -> None:
-        given = folder.image if self.kind == "image" else folder.video
-        assert given is not None
+        given = folder.of(self.kind)
         given.must("do_resize", True, True, "the rule is for what is resized")
         self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
         self.temporal = given.integer("temporal_patch_size", 2)

@@ -72,8 +72,7 @@ class LlavaNextImages(TokenRule):
     classes = ("LlavaNextImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         given.must("do_center_crop", True, True, "the rule is for cropped images")
         tall, wide = given.edges("crop_size", {"height": 224, "width": 224}, "height", "width")
@@ -108,8 +107,7 @@ class LlavaOnevisionImages(TokenRule):
     classes = ("LlavaOnevisionImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         self.side, _ = given.edges("size", {"height": 384, "width": 384}, "height", "width")
         tokens = folder.processor.integer("num_image_tokens", None)
@@ -155,8 +153,7 @@ class LlavaOnevisionVideos(TokenRule):
     classes = ("LlavaOnevisionVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         self.sampling = Sampling(given, samples=False)
         self.patches = int(folder.processor.integer("num_image_tokens", None) ** 0.5)
         self.placeholder = folder.token("video_token", "<video>")

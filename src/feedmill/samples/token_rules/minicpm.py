@@ -36,10 +36,9 @@ class MiniCpmImages(TokenRule):
     classes = ("MiniCPMV4_6ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        assert folder.image is not None
-        self._read(folder.image, folder)
+        self._read(folder.of("image"), folder)
         self.placeholder = folder.token("image_token", None)
-        self.numbered = folder.image.flag("use_image_id", True)
+        self.numbered = folder.of("image").flag("use_image_id", True)
 
     def _read(self, given: Parameters, folder: Folder) -> None:
         given.must("do_resize", True, True, "the rule is for what is resized")
@@ -128,8 +127,7 @@ class MiniCpmVideos(MiniCpmImages):
     classes = ("MiniCPMV4_6VideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         given.must("do_sample_frames", True, True, "the rule is for frames that are sampled")
         given.must("stack_frames", 1, 1, "the rule is for frames that are not put together")
         self._read(given, folder)

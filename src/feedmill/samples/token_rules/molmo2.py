@@ -32,8 +32,7 @@ class Molmo2Images(TokenRule):
     classes = ("Molmo2ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given, own = folder.image, folder.processor
-        assert given is not None
+        given, own = folder.of("image"), folder.processor
         self.crop, self.patch, self.pool = _geometry(given, [2, 2])
         self.most = given.integer("max_crops", 8)
         self.margins = sum(given.numbers("overlap_margins", [4, 4], 2, low=0))
@@ -88,8 +87,7 @@ class Molmo2Videos(TokenRule):
     classes = ("Molmo2VideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given, own = folder.video, folder.processor
-        assert given is not None
+        given, own = folder.of("video"), folder.processor
         given.must("do_sample_frames", True, True, "the rule is for frames that are sampled")
         side, patch, pool = _geometry(given, [3, 3])
         self.patches = (side // patch) ** 2

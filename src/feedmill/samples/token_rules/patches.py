@@ -23,8 +23,7 @@ class PixtralImages(TokenRule):
     classes = ("PixtralImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         size = given.get("size", {"longest_edge": 1024})
         if not isinstance(size, dict) or not size.get("longest_edge"):
@@ -66,8 +65,7 @@ class KimiImages(TokenRule):
     classes = ("Kimi_K25ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
         self.most = given.integer("max_patches", 16_384)

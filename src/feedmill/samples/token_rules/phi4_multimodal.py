@@ -19,8 +19,7 @@ class Phi4Images(TokenRule):
     classes = ("Phi4MultimodalImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         self.side, other = given.edges("size", {"height": 448, "width": 448}, "height", "width")
         if self.side != other:
             raise ConfigError(f"size must be square: found {self.side} x {other}", file=given.where, kind="unsupported")
@@ -73,8 +72,7 @@ class Phi4Audio(TokenRule):
     classes = ("Phi4MultimodalFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.audio
-        assert given is not None
+        given = folder.of("audio")
         self.rate = given.integer("sampling_rate", 16_000)
         self.window, self.hop = given.integer("win_length", 400), given.integer("hop_length", 160)
         self.compression = given.integer("audio_compression_rate", 8)

@@ -96,8 +96,7 @@ class QwenImages(TokenRule):
     classes = ("Qwen2VLImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        assert folder.image is not None
-        given = folder.image
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
         self.low, self.high = pixel_limits(given, 56 * 56, 28 * 28 * 1280)
@@ -121,8 +120,7 @@ class Qwen2Videos(TokenRule):
     classes = ("Qwen2VLVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         given.must("do_resize", True, True, "the rule is for resized frames")
         self.patch, self.merge = given.integer("patch_size", 14), given.integer("merge_size", 2)
         self.temporal = given.integer("temporal_patch_size", 2)
@@ -212,8 +210,7 @@ class Qwen3Videos(TokenRule):
     classes = ("Qwen3VLVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         given.must("do_resize", True, True, "the rule is for resized frames")
         self.patch, self.merge = given.integer("patch_size", 16), given.integer("merge_size", 2)
         self.temporal = given.integer("temporal_patch_size", 2)
@@ -298,8 +295,7 @@ class _WhisperAudio(TokenRule):
     classes = ("WhisperFeatureExtractor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.audio
-        assert given is not None
+        given = folder.of("audio")
         self.rate = given.integer("sampling_rate", 16_000)
         self.hop = given.integer("hop_length", 160)
         self.most = given.integer("chunk_length", 30) * self.rate

@@ -360,6 +360,12 @@ class Folder:
     audio: Parameters | None
     tokenizer: Parameters
 
+    def of(self, kind: str) -> Parameters:
+        """Return the parameters of ``image``, ``video`` or ``audio``, for a rule, which only a part with a file has."""
+        found: Parameters | None = getattr(self, kind)
+        assert found is not None
+        return found
+
     def token(self, name: str, default: str | None) -> str:
         """Return a special token: the tokenizer's if it names one, or that of the processor."""
         for key in ("extra_special_tokens", "model_specific_special_tokens"):

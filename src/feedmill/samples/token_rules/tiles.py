@@ -45,8 +45,7 @@ class InternVLImages(TokenRule):
     always = {"crop_to_patches": True}  # noqa: RUF012 - never changed
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         self.side, other = given.edges("size", {"height": 384, "width": 384}, "height", "width")
         if self.side != other:
             raise ConfigError(f"size must be square: found {self.side} x {other}", file=given.where, kind="unsupported")
@@ -77,8 +76,7 @@ class InternVLVideos(TokenRule):
     classes = ("InternVLVideoProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.video
-        assert given is not None
+        given = folder.of("video")
         self.sampling = _Shifted(given, samples=False)
         if self.sampling.samples and self.sampling.wanted is None and self.sampling.fps is None:
             raise given.wrong("num_frames", "given, as do_sample_frames is true", None)
@@ -157,8 +155,7 @@ class Idefics3Images(TokenRule):
     classes = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("do_resize", True, True, "the rule is for resized images")
         (self.longest,) = given.edges("size", {"longest_edge": 4 * 364}, "longest_edge")
         (self.tile,) = given.edges("max_image_size", {"longest_edge": 364}, "longest_edge")
@@ -225,8 +222,7 @@ class Llama4Images(TokenRule):
     classes = ("Llama4ImageProcessor",)
 
     def __init__(self, folder: Folder) -> None:
-        given = folder.image
-        assert given is not None
+        given = folder.of("image")
         given.must("resize_to_max_canvas", False, False, "the rule is for the smallest canvas")
         self.side, other = given.edges("size", {"height": 336, "width": 336}, "height", "width")
         if self.side != other:

@@ -90,7 +90,7 @@ def _index_pbin(path: str, output: str | None) -> IndexReport:
 def _index_lines(path: str, output: str | None, options: Index, *, skip_bad: bool) -> IndexReport:
     """Write the raw index of a file of JSON lines. Raises as `index`."""
     workers, progress = options.workers, options.progress
-    from feedmill.formats.tokens.pickled import write_pairs
+    from feedmill.formats.tokens.pbin import write_pairs
     from feedmill.formats.tokens.raw_index import index_lines, raw_index_path
 
     folder, name = split_url(path)

@@ -225,7 +225,7 @@ def count_lines(url: str) -> int:
             kind="unknown-format",
             fix="Unpack the file, or convert it to JSON lines.",
         )
-    from feedmill.formats.tokens.pickled import load_pairs
+    from feedmill.formats.tokens.pbin import load_pairs
 
     return len(
         load_pairs(

@@ -150,7 +150,7 @@ def _archives(patterns: Sequence[str]) -> dict[str, list[DocumentFile]]:
 
 def _placed(files: list[DocumentFile]) -> list[tuple[DocumentFile, str]]:
     """Return the archives with the paths of their outputs: below their deepest common folder, as Dolma places them."""
-    from feedmill.curation.attribute_files import common_folder
+    from feedmill.curation.tag import common_folder
 
     if not files:
         return []

@@ -11,7 +11,7 @@ from feedmill.compat.modalities.dataloader.dataset import (
     PackedMemMapDatasetContinuous,
     PackedMemMapDatasetMegatron,
 )
-from feedmill.formats.tokens.pickled import load_pairs
+from feedmill.formats.tokens.pbin import load_pairs
 from feedmill.storage import open_store
 
 
