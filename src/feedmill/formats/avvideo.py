@@ -343,7 +343,7 @@ class Converter:
 
     def _into(self, out: Pixels, frame: Any, form: str) -> None:
         height, width, channels = out.shape
-        scaled = {"interpolation": "BILINEAR", **self._threads}
+        scaled: dict[str, Any] = {"interpolation": "BILINEAR", **self._threads}
         picture: Any = self._reformatter.reformat(frame, width, height, form, **scaled)
         plane: Any = picture.planes[0]
         rows = np.frombuffer(plane, out.dtype).reshape(-1, plane.line_size // out.itemsize)
