@@ -52,7 +52,7 @@ def test_the_second_of_two_is_refused(verb: str, tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("feedmill.storage.local._PATIENCE", 0.05)
     monkeypatch.setattr("feedmill.jobs.work._PATIENCE", 0.05)
-    monkeypatch.setattr("feedmill.curation.dedupe.filters.PATIENCE", 0.05)
+    monkeypatch.setattr("feedmill.curation.dedupe.bloomed.PATIENCE", 0.05)
     with FileLock(lock):  # of another descriptor, which is as good as of another process
         done = CliRunner().invoke(app, words, prog_name="feedmill")
         assert done.exit_code == 1, done.output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_shuffles(tmp_path: Path) -> None:
 def test_merge_packed_data(tmp_path: Path) -> None:
     (tmp_path / "in/below").mkdir(parents=True)
     for name, place in zip(EXPECTED["merged"]["sources"], ("a", "below/b", "c"), strict=True):
-        os.link(MODALITIES / name, tmp_path / f"in/{place}.pbin")
+        shutil.copy(MODALITIES / name, tmp_path / f"in/{place}.pbin")
     (tmp_path / "in/notes.jsonl").write_text("{}\n")
     run("merge_packed_data", tmp_path / "in/a.pbin", tmp_path / "in/below", tmp_path / "in/c.pbin", tmp_path / "m.pbin")
     data, theirs = (tmp_path / "m.pbin").read_bytes(), (MODALITIES / "merged_2b.pbin").read_bytes()

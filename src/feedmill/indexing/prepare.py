@@ -1,12 +1,6 @@
 """Create the index of a dataset: the verb `prepare`, by the kind of data.
 
-For a JSONL file, it indexes the lines, and divides them into splits if requested. For a metadataset, it computes the
-rows of its joins once, so that opening it is fast.
-
-Each join is written twice: under Feedmill's name, which is unique, and under Energon's, so that Energon can read it.
-Energon's name is ambiguous for two joins that differ only in the split, and for joins with several excludes, whose
-order Energon does not define. Both cases cause a warning. If two joins share a name, neither is written under it.
-Joins of an earlier state of the file are deleted.
+For a JSONL file, it indexes the lines, and divides them into splits if requested.
 """
 
 from __future__ import annotations
@@ -17,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -26,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.formats.energon.join import compute, energon_name, join_files, own_name, write_join_index
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.splits import LineSplits, Pieces
@@ -35,16 +27,11 @@ from feedmill.indexing import splitting
 from feedmill.indexing.options import Prepare
 from feedmill.indexing.prepare_tars import prepare_tars
 from feedmill.indexing.report import PrepareReport
-from feedmill.jobs.dry_run import DryRun, active, perform
+from feedmill.jobs.dry_run import DryRun, active
 from feedmill.jobs.engine import current
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
-from feedmill.planning import dialects
-from feedmill.planning.dialects import energon
-from feedmill.planning.recipes import read
-from feedmill.planning.recipes.compile import joins
-from feedmill.planning.recipes.recipe import Recipe
-from feedmill.samples.open import open as open_dataset
+from feedmill.samples.media import MediaFilter  # noqa: F401 - type of an option, which `verb` looks up here
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 
@@ -64,6 +51,8 @@ def prepare(options: Prepare) -> PrepareReport:
     if url.endswith(".jsonl") and not folder:
         report = prepare_jsonl(url, options)
     elif url.endswith((".yaml", ".yml")) and not folder:
+        from feedmill.indexing.prepare_joins import prepare_joins  # imported here because it loads the planning room
+
         report = PrepareReport(url)
         report.joins, report.samples, report.warnings = prepare_joins(url)
     elif is_local_file(url):
@@ -191,73 +180,3 @@ def _refuse(url: str, options: dict[str, Any]) -> None:
             kind="bad-option",
             fix="Remove the option. To divide the lines into splits, use --split-ratio.",
         )
-
-
-def prepare_joins(url: str) -> tuple[dict[str, int], int, list[str]]:
-    """Write the join indices of every split of a metadataset, or of a recipe.
-
-    Returns:
-        Number of rows of each join by its place in the file, their sum, and warnings.
-
-    Raises:
-        ConfigError: a required key is missing, a join has no rows, or the file is invalid.
-        NotFound: a dataset or split that a join names is missing.
-    """
-    rows: dict[str, int] = {}
-    theirs: dict[tuple[str, str], Int64s] = {}
-    ambiguous: set[tuple[str, str]] = set()
-    warnings: list[str] = []
-    writes: dict[tuple[str, str], Int64s] = {}
-    mine: set[str] = set()  # caches of nested files also have joins of splits that are not read here
-    for label, recipe in _recipes(url):
-        mine.add(f"{recipe.file}.cache")
-        for where, folder, parts in joins(recipe, partial(open_dataset, raw=True)):
-            assert folder is not None  # the recipe was read from a file
-            try:
-                join = compute(parts).places
-            except ConfigError as error:
-                error.file = error.file or where
-                raise
-            rows[f"{label}{where}"] = len(join)
-            writes[folder, own_name(parts)] = join
-            name = (folder, energon_name(parts))
-            if name in theirs and not np.array_equal(theirs[name], join):
-                ambiguous.add(name)
-                warnings.append(f"{where}: Energon would read the rows of another join (same name, different split)")
-            theirs.setdefault(name, join)
-            if any(len(part.table.excludes) > 1 for part in parts):
-                warnings.append(f"{where}: Energon finds a join with several excludes only under some hash seeds")
-    folders = mine | {folder for folder, _ in writes}
-    writes |= {name: join for name, join in theirs.items() if name not in ambiguous}
-    stale: dict[str, list[str]] = {}
-    for folder in folders:
-        there = join_files(open_store(folder)) if folder in mine else [file for at, file in ambiguous if at == folder]
-        stale[folder] = [path for path in there if (folder, path) not in writes]
-
-    def plan(dry: DryRun) -> None:
-        for (folder, file), join in writes.items():
-            dry.writes(open_store(folder), file, 16 + 8 * join.size)
-        for folder, paths in stale.items():
-            dry.deletes_all(open_store(folder), paths)
-        dry.counts |= {"joins": len(rows), "rows": sum(rows.values())}
-
-    def execute() -> None:
-        for (folder, file), join in writes.items():
-            write_join_index(open_store(folder), file, join)
-        for folder, paths in stale.items():
-            cache = open_store(folder)
-            for path in filter(cache.exists, paths):
-                cache.delete(path)
-
-    perform(plan, execute)
-    return rows, sum(rows.values()), warnings
-
-
-def _recipes(url: str) -> Iterator[tuple[str, Recipe]]:
-    """Yield one labeled recipe per split of a metadataset; yield any other recipe unchanged, with an empty label."""
-    folder, name = split_url(url)
-    if dialects.recognize(open_store(folder).read(name)) != dialects.METADATASET:
-        yield "", Recipe.load(url)
-        return
-    for split in energon.split_names(read.load_document(url)):
-        yield f"{split} ", Recipe.load(url, split=split, mode=dialects.VALIDATION)

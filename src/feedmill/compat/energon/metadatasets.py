@@ -17,7 +17,7 @@ from feedmill.compat.energon.reading import DatasetSubset, Reading
 from feedmill.compat.energon.settings import OPENING
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
-from feedmill.indexing.prepare import prepare_joins
+from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.planning.dialects.energon import Asked, split_names
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
 from feedmill.planning.nodes.blend import EpochizedBlend

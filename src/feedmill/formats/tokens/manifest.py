@@ -151,7 +151,7 @@ def _relative(path: str, folder: str) -> str:
 def with_files(manifest: TokenManifest, sizes: Mapping[str, int], hashes: Mapping[str, str]) -> TokenManifest:
     """Return the manifest with the sizes of its files, by name, and their hashes, given by path."""
     # A bounds sidecar contains its own hash, and is written again when needed.
-    named = {path.rpartition("/")[2]: digest for path, digest in hashes.items() if not path.endswith(SUFFIX)}
+    named = {path.rpartition("/")[2]: digest for path, digest in hashes.items() if not path.endswith(BOUNDS)}
     known = {name: named[name] for name in sizes if name in named}
     return msgspec.structs.replace(manifest, sizes=dict(sizes), hashes=known)
 
@@ -169,7 +169,7 @@ def wrong_files(
         try:
             stored = store.stat(folder + name).size
         except NotFound:
-            if not name.endswith(SUFFIX):  # it is written again when needed
+            if not name.endswith(BOUNDS):  # it is written again when needed
                 yield _wrong(store, folder + name, "missing-shard", f"{where} lists this file, but it is missing")
             continue
         if stored != size:
