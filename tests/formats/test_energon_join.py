@@ -13,7 +13,7 @@ import pytest
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.energon import join as energon_join
 from feedmill.formats.energon.join import JoinSide, compute, energon_name, joined_samples, own_name, read_join_index
-from feedmill.indexing.prepare import prepare_joins
+from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.jobs.dry_run import dry_run
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import open_store
