@@ -66,7 +66,7 @@ def main() -> None:
     loader = fm.loading.RolloutLoader({"rollouts": drawn}, rank=rank, world_size=ranks, steps=options.steps)
     last = options.folder / "last.pt"
     if last.exists():
-        saved = torch.load(last)
+        saved = torch.load(last, weights_only=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["loader"])

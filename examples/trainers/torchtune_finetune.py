@@ -61,7 +61,7 @@ def main() -> None:
         setattr(training, name, lambda *given, **more: {})
     saved, first = options.folder / "recipe_state" / "recipe_state.pt", "model.pt"
     if saved.exists():
-        first = f"epoch_{torch.load(saved)['epochs_run'] - 1}/model-00001-of-00001.bin"
+        first = f"epoch_{torch.load(saved, weights_only=True)['epochs_run'] - 1}/model-00001-of-00001.bin"
     start = Path(tempfile.mkdtemp(prefix="torchtune-"))
     torch.manual_seed(0)
     torch.save(model().state_dict(), start / "model.pt")
