@@ -274,6 +274,25 @@ def test_a_batch_of_images_too_large_for_a_gpu_is_halved() -> None:
     assert found is not None and found[:, 0].tolist() == list(range(50)) and sum(made.shapes) == 50 and made.cap == 6
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_images_whose_vectors_depend_on_the_batch_go_one_at_a_time(
+    whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, where images are in batches: a scale of the whole batch is that of a quantized network."""
+
+    class Runner:
+        on_gpu = True
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def run(self, batch: np.ndarray) -> np.ndarray:
+            scale = np.abs(batch).max() if whole else np.abs(batch).max(axis=(1, 2, 3), keepdims=True)
+            return np.round(batch / scale * 127).mean(axis=(2, 3)) * 100
+
+    monkeypatch.setattr(images, "_Onnx", Runner)
+    assert images.ImageModel(find_model(str(MODEL)), Settings()).cap == (1 if whole else images.GPU_IMAGES)
+
+
 def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> None:
     run(photos)
 

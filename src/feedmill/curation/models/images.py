@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.models.files import ModelFiles, Settings, bad_model
-from feedmill.curation.models.networks import Batched, OpenedModel, open_onnx
+from feedmill.curation.models.networks import Batched, OpenedModel, depends, open_onnx
 from feedmill.curation.models.texts import Floats
 from feedmill.errors import ConfigError, MissingExtra
 
@@ -178,7 +178,15 @@ class ImageModel(Batched):
         else:
             self.runner = _Transformers(model, settings)
         self.cap = GPU_IMAGES if self.runner.on_gpu else 1
+        if self.cap > 1 and self._depends():
+            self.cap = 1
         self.block = max(1, min(GPU_IMAGES, BLOCK_BYTES // (12 * self.prepare.shape[0] * self.prepare.shape[1])))
+
+    def _depends(self) -> bool:
+        noise = np.random.default_rng(0).standard_normal((4, 3, *self.prepare.shape), np.float32)
+        probes = list(noise * np.array([0.1, 0.5, 1, 2], np.float32)[:, None, None, None])
+        alone = np.concatenate([self.vectors([image]) for image in probes])
+        return depends(self.vectors(probes), alone, exact=False)
 
     def vectors(self, images: Sequence[Floats | None]) -> Floats:
         """Return a vector of each prepared image, float32[n, d]; zeros for None."""

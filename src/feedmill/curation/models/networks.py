@@ -145,16 +145,10 @@ class Network(Batched):
             self.alone, self.cap = True, 1
 
     def _depends(self) -> bool:
-        """Return whether results depend on the texts beside each one.
-
-        Those of most "quantized" exports do: DynamicQuantizeLinear has one scale for a batch
-        (findings/onnxruntime_quantized_batches). So do those of models without a mask, which read the padding.
-        """
         together = self._outputs(_PROBES)[0]
         alone = np.concatenate([self._outputs([text])[0] for text in _PROBES])
         self.counts.taken()
-        off = np.abs(alone - together).max() / max(1.0, np.abs(alone).max())
-        return not off <= (_OFF if self.runner.exact else _OFF_HALF)
+        return depends(together, alone, self.runner.exact)
 
     def scores(self, texts: Sequence[str]) -> Floats:
         outputs, windows, sizes = self._outputs(texts)
@@ -190,6 +184,19 @@ class Network(Batched):
         if out is None:
             out = np.zeros((len(sizes), max(1, len(self.labels))), np.float32)
         return out, windows, sizes.astype(np.float64)
+
+
+def depends(together: Floats, alone: Floats, exact: bool) -> bool:
+    """Return whether results depend on the items beside each one, by those of some items together and alone.
+
+    Those of most "quantized" exports do: DynamicQuantizeLinear has one scale for a batch
+    (findings/onnxruntime_quantized_batches). So do those of models without a mask, which read the padding.
+
+    Args:
+        exact: The network computes in float32 on a CPU, where rounding is small.
+    """
+    off = np.abs(alone - together).max() / max(1.0, np.abs(alone).max())
+    return not off <= (_OFF if exact else _OFF_HALF)
 
 
 def batches(sizes: Ints, cap: int) -> Iterator[tuple[int, int]]:
