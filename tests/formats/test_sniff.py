@@ -275,7 +275,7 @@ def test_files_of_no_split_and_patterns_over_splits_are_named(tmp_path: Path, ca
     assert fm.plan({"source": {"path": str(tmp_path)}}).facts["sources"][0]["samples"] == 2
     assert "1 file (more.jsonl) not read: in no split by the names of its files" in caplog.text
     caplog.clear()
-    assert len(open_dataset(str(tmp_path / "*.jsonl"))) == 6 and "(train 1, test 1), and all of them" in caplog.text
+    assert len(open_dataset(str(tmp_path / "*.jsonl"))) == 6 and "(train 1, test 1), and all files" in caplog.text
     caplog.clear()
     assert len(open_dataset(str(tmp_path / "t*n.jsonl"))) == 2 and not caplog.text
 

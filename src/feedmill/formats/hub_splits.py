@@ -40,7 +40,8 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 
 
 _ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
-_CARDS = ("README.md", ".huggingface.yaml")
+CARDS = ("README.md", ".huggingface.yaml")
+"""Files that may declare the splits of their folder."""
 _EVERYTHING = f"open the split '{ALL_SPLITS}': all files, without this one."
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -58,19 +59,31 @@ class FolderSplits(NamedTuple):
     told_by: str = "the names of its files"
     choices: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        counts = ", ".join(f"{split} {len(files):,}" for split, files in self.files.items())
+        return f"it has splits by {self.told_by} ({counts})"
+
 
 def folder_splits(store: Store, suffixes: Sequence[str]) -> FolderSplits:
     """Return the splits of the files with these suffixes. Raises as `declared_splits`."""
-    paths = [entry.path for entry in store.files(suffixes=(*suffixes, *_CARDS))]
-    cards = [path for path in _CARDS if path in paths]
-    paths = [path for path in paths if path.endswith(tuple(suffixes))]
+    paths = [entry.path for entry in store.files(suffixes=(*suffixes, *CARDS))]
+    cards = [path for path in CARDS if path in paths]
+    return splits_among(store, [path for path in paths if path.endswith(tuple(suffixes))], cards)
+
+
+def splits_among(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits:
+    """Return the splits of some files of a folder. Raises as `declared_splits`.
+
+    Args:
+        cards: names of the cards that the folder may have.
+    """
     splits = declared_splits(store, paths, cards) if cards else None
     if splits is None:
         return FolderSplits(splits_in(paths))
     return splits._replace(files={}) if _is_all(splits.files, paths) else splits
 
 
-def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = _CARDS) -> FolderSplits | None:
+def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits | None:
     """Return the splits of files that the card of their folder declares; None if it declares none of these files.
 
     Raises:

@@ -355,13 +355,13 @@ def _counts(found: Detected, url: str, parts: dict[str, list[str]], token_size: 
 def _notes(found: Detected, url: str, split: str | None, splits: FolderSplits) -> list[str]:
     """Return notes on splits that were not asked for, and on files that are in no split."""
     if is_pattern(url) and (mixed := splits_in(found.names)):
-        return [f"{url}: the files have names of splits ({_shown(mixed)}), and all of them are read"]
+        return [f"{url}: {FolderSplits(mixed)}, and all files are read"]
     parts = splits.files
     if not parts:
         return []
     if split is None:
         return [
-            f"{found.store.url}: it has splits by {splits.told_by} ({_shown(parts)}), and all files are read:"
+            f"{found.store.url}: {splits}, and all files are read:"
             f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
         ]
     known = {path for files in parts.values() for path in files}
@@ -371,10 +371,6 @@ def _notes(found: Detected, url: str, split: str | None, splits: FolderSplits) -
     from feedmill.formats.unread_files import listed
 
     return [f"{found.store.url}: {listed(rest)} not read: in no split by {splits.told_by}, and {split!r} was opened"]
-
-
-def _shown(parts: dict[str, list[str]]) -> str:
-    return ", ".join(f"{split} {len(files):,}" for split, files in parts.items())
 
 
 def _no_split(found: Detected, url: str, split: str, splits: FolderSplits) -> NotFound:
