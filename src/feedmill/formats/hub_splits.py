@@ -1,7 +1,8 @@
 """Assign the files of a folder to splits, as Hugging Face's ``load_dataset(folder)`` does.
 
 A ``README.md`` of the Hub may declare them: its YAML head lists configurations (``configs``) by the patterns of their
-files. The splits of the default configuration have their own names, those of others are ``CONFIG/SPLIT``.
+files. The splits of the default configuration have their own names, those of others are ``CONFIG/SPLIT``. A file that
+two patterns of a split match is read once, a split without files is none (see ``findings/datasets_card_patterns.sh``).
 
 Without one, names tell. The first of these rules that finds files of a split applies to the whole folder. Files without
 a split are ignored:
