@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# DuckDB and DataFusion lose NaN in Parquet files: they skip row groups by statistics, which leave NaN out.
+# DuckDB, DataFusion and pyarrow lose NaN in Parquet files: they skip row groups by statistics, which leave NaN out.
 #
-# In both, as in Polars, NaN is greater than all numbers: of rows in memory, `score > 0.5` keeps those of NaN. Of the same
-# rows in a Parquet file of pyarrow it keeps none of them, `score = 'nan'` finds none, and the maximum is another. Polars
-# answers alike, as does DuckDB for a file that it wrote itself.
+# In the first two, as in Polars, NaN is greater than all numbers: of rows in memory, `score > 0.5` keeps those of NaN. Of
+# the same rows in a Parquet file of pyarrow it keeps none of them, `score = 'nan'` finds none, and the maximum is another.
+# In pyarrow no comparison with NaN is true, so `not (score <= 0.5)` keeps such rows, but none of them from the file.
+# Polars answers alike, as does DuckDB for a file that it wrote itself.
 # Exits 0 while this is so, 1 when it has changed.
 set -euo pipefail
 work=$(mktemp -d)
@@ -19,6 +20,8 @@ import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
 import pyarrow.parquet as pq
 
 scores = pa.table({"score": [0.1, float("nan"), 0.2, 0.9]})
@@ -63,6 +66,10 @@ for name, seen in (
     print(f"  {name}: {seen[0]}; {seen[1]}")
     assert seen == (whole, lost), "changed"
 polars = of_polars(pl.from_arrow(scores).lazy()), of_polars(pl.scan_parquet("scores.parquet"))
+not_low = ~(pc.field("score") <= 0.5)
+arrow = scores.filter(not_low).num_rows, pyarrow.dataset.dataset("scores.parquet").to_table(filter=not_low).num_rows
+print(f"  pyarrow, rows not up to 0.5: {arrow[0]}; {arrow[1]}")
+assert arrow == (2, 1), "changed"
 own = of_duckdb("'own.parquet'")
 print(f"  polars: {polars[0]}; {polars[1]}; duckdb, its own file: {own}")
 assert polars == ((2, 1), (2, 1)) and own == whole, "changed"
