@@ -133,7 +133,7 @@ def test_the_chain_waits_for_what_it_needs(slurm: Slurm) -> None:
     text = tasks[4]["text"]
     assert "--array=1%1\n" in text and "--partition=short\n" in text and "#SBATCH --nice\n" in text
     assert "part=$((SLURM_ARRAY_TASK_ID + 4))" in text and report.waiting == "lengths"
-    assert report.submission.jobs == {"lengths": 6, "copies": 21}
+    assert report.submission.jobs == {"lengths": 6, "copies": 16}
 
 
 def test_the_state_is_that_of_the_queue_and_cancel_leaves_nothing(slurm: Slurm) -> None:

@@ -211,7 +211,7 @@ class _Slurm:
         """Plan the chain. The first array of the first step has the parts `first`; with `last` no other follows."""
         size = self._largest() - 1  # an index is below MaxArraySize
         for step in steps:
-            stages = 1 if last else VERBS[step.verb].stages
+            stages = 1 if last else VERBS[step.verb].stages(step.options)
             for stage in range(1, stages + 1):
                 self._plan_parts(step, stage, stages, first, size)
                 first = range(1, self.parts + 1)
