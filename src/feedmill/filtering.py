@@ -163,7 +163,7 @@ def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) 
     from feedmill.curation.mix.limits import MARKS
     from feedmill.curation.tag import tag
 
-    given = {"id": options.id, "allow_empty": options.allow_empty, "progress": options.progress}
+    given: dict[str, Any] = {"id": options.id, "allow_empty": options.allow_empty, "progress": options.progress}
     if MARKS[0] in missing:
         dedupe(documents, workers=options.workers, **given)
     if taggers := [name for name in missing if name not in MARKS]:
