@@ -68,6 +68,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("import photos x --split 8,1,1", 2, "did you mean '--split-ratio'?"),
     ("import photos x --recursive", 2, "with their subfolders"),
     ("convert tars x --format mds", 2, "did you mean '--to'?"),
+    ("convert tars x --to energon", 1, "Use --to webdataset, and then 'feedmill prepare'."),
+    ("convert tars x --to datatrove", 1, "Use --to ds."),
     ("show tars --limit 3", 2, "did you mean '-n'?"),
     ("compat vla manifest tars --force", 2, "did you mean '--overwrite'?"),
     ("tokens merge a b --frobnicate", 2, "See 'feedmill tokens merge --help'"),
