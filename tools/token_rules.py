@@ -85,6 +85,8 @@ MINICPM_TOKENS = {
 }
 NESTED = ("idefics3", "smolvlm", "mllama")
 """Processors that take images by sample."""
+UNSEEN = ("idefics3", "smolvlm")
+"""Processors that copy large pictures, whose values they never read."""
 MINICPM_PARTS = {
     "image_processor": "minicpmv4_6:MiniCPMV4_6ImageProcessor",
     "video_processor": "minicpmv4_6:MiniCPMV4_6VideoProcessor",
@@ -564,7 +566,7 @@ def opened(given: dict[str, Any], folder: Path, *, pixels: bool = False) -> tupl
     def zeros(*shape: int) -> Any:
         if pixels:
             return torch.zeros(shape, dtype=torch.uint8)
-        if kind == "video":  # whose arithmetic needs no values
+        if kind == "video" or module in UNSEEN:  # whose arithmetic needs no values
             return torch.zeros(shape, dtype=torch.uint8, device="meta")
         return torch.zeros([1] * len(shape), dtype=torch.uint8).expand(shape)
 
