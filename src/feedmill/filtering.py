@@ -22,7 +22,8 @@ _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 class Filter(Passing, AllowStale, Ids):
     """Write the documents that pass: by attributes (CONFIG or --preset), or from token files and JSONL files by length.
 
-    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
+    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md. Attributes that presets
+    need are computed first.
     """
 
     inputs: Annotated[

@@ -99,7 +99,7 @@ def sets_with(
 
     For each tagger it is the set that is named like it, as `tag` does by default, or else each set that has one of the
     attributes according to its record, or else those without a record. If there is none, or a run that was killed left
-    the files of some documents only, it is to be computed.
+    the files of some documents only, it must be computed.
 
     Args:
         known: see `sets_beside`.
