@@ -19,8 +19,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py
 	@echo "== making the environment $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "feedmill needs Python 3.11 or newer, this is " + sys.version)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) 'setuptools>=77' ziglang
-	@$(PIP) --no-build-isolation -e '.[media,tokenize,web]'
+	@$(PIP) --no-compile 'setuptools>=77' ziglang  # Python compiles what is imported: a tenth of all files
+	@$(PIP) --no-compile --no-build-isolation -e '.[media,tokenize,web]'
 	@touch $@
 
 $(STAMP): $(VENV)/.installed $(KERNELS)
