@@ -53,9 +53,7 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 from helpers.near_copies import covered, make_shapes, read_attributes
-from helpers.ray_cluster import RAY_MISSING, SECRET, on_ray
-
-pytestmark = on_ray
+from helpers.ray_cluster import RAY_MISSING, SECRET
 
 
 def call(words: list[str]) -> None:
