@@ -6,7 +6,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.kernels
 KERNELS := $(shell find src/feedmill/kernels tools/kernels -name '*.py' -o -name '*.c')
-JOBS   ?= auto
+# Half as many processes again as cores: a fifth of their time, tests wait for what they have started.
+JOBS   ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print int($$1 * 3 / 2 + 0.5)}')
 # A test that hangs is named, with what its threads are at, and the others go on: ten times what any takes on a busy
 # machine. Where that does not end it, as it hangs outside Python, its process is ended, and with it the run.
 HANGS  := --timeout 600 --timeout-method signal -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
