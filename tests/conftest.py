@@ -30,6 +30,9 @@ from helpers.zygote import unsynced
 __all__ = ["azure_container", "azurite", "gcs_bucket", "s3_bucket", "s3_server"]
 __all__ += ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_ignore_collect"]
 
+# Until all tests are collected: each search for garbage would walk through those that there are.
+gc.disable()
+
 # A shell starts a background job with SIGINT ignored, which children inherit: tests of Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -129,6 +132,11 @@ def pytest_collection_finish() -> None:
             logger.propagate = True
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    gc.enable()
+
+
 class FailuresAtOnce:
     """Names each failure when it happens: a run that is cut off by its time prints no summary."""
 
@@ -149,6 +157,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and "PYTEST_XDIST_WORKER" not in os.environ:
         session.config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The cache of the user, and with it that of all other runs on this machine, is not that of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

@@ -81,6 +81,7 @@ def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -
         for name, value in {**_SETTINGS, **own, **(variables or {})}.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.delenv("FEEDMILL_CACHE_DIR", raising=False)  # nodes get the variables of this process
         try:
             try:
                 cluster = _started(home, 0, head_options)
