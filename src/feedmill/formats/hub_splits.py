@@ -43,7 +43,7 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 _ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
 CARDS = ("README.md", ".huggingface.yaml")
 """Files that may declare the splits of their folder."""
-_EVERYTHING = f"open the split '{ALL_SPLITS}': all files, without this one."
+_EVERYTHING = f"name the split '{ALL_SPLITS}', which has all files, or in 'prepare' --split-parts."
 _DIGITS = re.compile(r"[0-9]+")
 
 
