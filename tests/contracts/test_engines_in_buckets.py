@@ -46,6 +46,7 @@ _STAGES = {
     "dedupe-substrings": 5,
     "dedupe-bloom": 3,
     "neardedupe": 3,
+    "neardedupe-embeddings": 5,
     "decontaminate": 4,
     "tokenize-numbered": 2,
 }

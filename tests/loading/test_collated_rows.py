@@ -18,7 +18,16 @@ from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
 from helpers.forked_ranks import run_groups
 from helpers.tars import tar_bytes
-from helpers.vision_models import TEMPLATE, picture, qwen3_config, qwen3_processor, talk, tokenizer
+from helpers.vision_models import (
+    TEMPLATE,
+    picture,
+    qwen3_config,
+    qwen3_model,
+    qwen3_processor,
+    row_of,
+    talk,
+    tokenizer,
+)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -130,6 +139,35 @@ def test_rows_killed_on_three_ranks_resume_on_two(recipe: Path, tmp_path: Path) 
             position += len(group)
     first = min(rank["dies"] for rank in groups[0])
     assert position == 18 and 3 * (first - 1) == begins[1] <= begins[2]
+
+
+@pytest.mark.slow
+def test_a_model_that_learns_rows_learns_their_samples(recipe: Path) -> None:
+    """Qwen3-VL, trained on rows and on the same samples one by one: equal losses at each step, so equal weights."""
+    plan: Any = fm.Recipe.load(str(recipe)).plan()
+    together, alone = qwen3_model().train(), qwen3_model().train()
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (together, alone)]
+    losses = []
+    for batch, row in zip(loader(recipe), plan.read(range(12)), strict=True):
+        loss = together(**batch).loss
+        loss.backward()
+        count = int((batch["labels"][0, 1:] != -100).sum())
+        total = 0.0
+        for sample, length in zip(row, row.lengths.tolist(), strict=True):
+            single = collate()([row_of([sample], [length], length)])
+            targets = int((single["labels"][0, 1:] != -100).sum())
+            if targets:  # a sample without is nothing, and its mean is no number
+                part = alone(**single).loss * (targets / count)
+                part.backward()
+                total += part.item()
+        assert abs(loss.item() - total) < 1e-4
+        losses.append(loss.item())
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert min(losses[-3:]) < losses[0] - 0.1
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
 
 
 def test_threads_collate_the_same(recipe: Path) -> None:

@@ -301,9 +301,53 @@ def test_patches_of_a_vision_tower(
     assert found.patches.tolist() == [pictures * each] and found.squares.tolist() == [pictures * each**2]
 
 
+@pytest.mark.parametrize(
+    ("name", "patch", "height", "width", "pictures", "each"),
+    [
+        ("internvl", [14, 14], 448, 896, 3, 32 * 32),  # two tiles and an overview
+        ("internvl", None, 448, 448, 1, 32 * 32),  # which the configuration leaves out, as it is the default
+        ("gemma3", 14, 300, 900, 1, 64 * 64),
+        ("gemma3_crops", 14, 300, 900, 4, 64 * 64),
+        ("idefics3", 14, 600, 1200, 9, 26 * 26),
+        ("smolvlm", 16, 512, 512, 17, 32 * 32),
+        ("mllama", 14, 560, 560, 1, 4 * 40 * 40),  # padded to 4 tiles
+        ("deepseek_vl", 16, 100, 300, 1, 24 * 24),
+    ],
+)
+def test_patches_that_the_model_says(
+    name: str, patch: int | list[int] | None, height: int, width: int, pictures: int, each: int, tmp_path: Path
+) -> None:
+    """The processor's files do not have them; the model's config.json beside them does, and changes no count."""
+    before = table_of(name, tmp_path)[0]
+    with pytest.raises(fm.ConfigError, match=r"do not say into how many patches .* Copy the model's config"):
+        before.vision(images([(height, width)]))
+    (tmp_path / "config.json").write_text(json.dumps({"vision_config": {} if patch is None else {"patch_size": patch}}))
+    made = table_of(name, tmp_path)[0]
+    assert (made.identity, made.digest) == (before.identity, before.digest)
+    assert made.defaults.get("tower.patch_size") == (14 if patch is None else None)
+    found = made.vision(images([(height, width)]))
+    assert found.patches.tolist() == [pictures * each] and found.squares.tolist() == [pictures * each**2]
+
+
+def test_patches_of_frames_that_the_model_says(tmp_path: Path) -> None:
+    made = table_of("internvl_video", tmp_path)[0]
+    (tmp_path / "config.json").write_text('{"vision_config": {"patch_size": 14}}')
+    found = (
+        read_rules(str(tmp_path))
+        .rules["video"]
+        .vision(Sizes.of(height=[300], width=[300], frames=[60], fps=[30], together=[1]))
+    )
+    assert "video" in made.rules and found is not None and found.patches.tolist() == [8 * 32 * 32]
+
+
 def test_a_processor_that_does_not_say_its_patches(tmp_path: Path) -> None:
+    """DeepSeek-VL's second tower attends in windows, which no parameter of its files says."""
+    (tmp_path / "config.json").write_text('{"vision_config": {"patch_size": 16}}')
     with pytest.raises(fm.ConfigError, match="do not say into how many patches its vision tower cuts images"):
-        table_of("internvl", tmp_path)[0].vision(images([(400, 400)]))
+        table_of("deepseek_vl_hybrid", tmp_path)[0].vision(images([(400, 400)]))
+    (tmp_path / "config.json").write_text('{"vision_config": {"patch_size": 0}}')
+    with pytest.raises(fm.ConfigError, match="patch_size must be a whole number of at least 1"):
+        table_of("internvl", tmp_path)
 
 
 def test_media_that_are_refused_have_no_patches(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.tokens.collaterows import RowCollator
+from feedmill.tokens.encodesample import RopePositions
 from helpers.vision_models import picture, qwen3_config, qwen3_model, qwen3_processor, row_of, sample, talk
 
 torch = pytest.importorskip("torch")
@@ -110,6 +111,59 @@ def test_a_sample_is_what_the_processor_makes(processor: Any, batch: Any) -> Non
         patches = slice(0, len(own["pixel_values"])) if one is A else slice(-len(own["pixel_values"]), None)
         assert torch.equal(own["pixel_values"], batch["pixel_values"][patches])
     assert batch["image_grid_thw"].shape == (4, 3)
+
+
+def test_values_of_media_are_not_of_tokens(processor: Any) -> None:
+    """A sample of three tokens and one image has a grid of the shape [1, 3], as its tokens have."""
+    collate = collator(processor, text="txt")
+    tiny = sample("t", {"jpg": picture(32, 32), "txt": b"<|image_pad|>ab"})
+    made = collate([row_of([tiny, tiny], [3, 3], 8)])
+    assert made["image_grid_thw"].tolist() == [[1, 2, 2]] * 2 and made["mm_token_type_ids"].shape == (1, 8)
+
+
+@pytest.mark.parametrize("name", ["Qwen2_5Omni", "Qwen3OmniMoe"])
+def test_positions_of_omni_are_those_of_its_model(name: str) -> None:
+    """Qwen3-Omni has fractions for frames: 1.5 a second are 16.67 positions from each other."""
+    import transformers
+
+    numbers = {"image_token_id": 90, "video_token_id": 91, "audio_token_id": 92, "vision_start_token_id": 93}
+    config = getattr(transformers, f"{name}ThinkerConfig")(audio_start_token_id=95, **numbers)
+    with torch.device("meta"):
+        real = getattr(transformers, f"{name}ThinkerForConditionalGeneration")(config)
+    positions = RopePositions.of(config)
+    assert positions is not None
+    sound = [95, *[92] * (87 if name == "Qwen2_5Omni" else 46), 96]  # of 350 frames
+    for seconds in (1.0, 0.08, 2 / 3):
+        ids = torch.tensor([[1, 93, *[90] * 6, 94, 2, 3, 93, *[91] * 24, 94, 4, *sound, 5, 6]])
+        there = torch.ones_like(ids)
+        made = {
+            "input_ids": ids,
+            "attention_mask": there,
+            "image_grid_thw": torch.tensor([[1, 4, 6]]),
+            "video_grid_thw": torch.tensor([[4, 4, 6]]),
+            "video_second_per_grid": torch.tensor([seconds]),
+            "feature_attention_mask": torch.ones(1, 350, dtype=torch.long),
+        }
+        grids, frames = [made[f"{kind}_grid_thw"] for kind in ("image", "video")], torch.tensor([350])
+        expected, _ = real.get_rope_index(ids, *grids, there, False, frames, made["video_second_per_grid"])
+        assert torch.equal(torch.from_numpy(positions(made)), expected[:, 0])
+        heard = torch.tensor([[1, *sound, 5]])
+        alone, _ = real.get_rope_index(heard, None, None, torch.ones_like(heard), False, frames, None)
+        only = {"input_ids": heard, "attention_mask": torch.ones_like(heard)}
+        only["feature_attention_mask"] = made["feature_attention_mask"]
+        assert torch.equal(torch.from_numpy(positions(only)), alone[:, 0])
+    assert (expected % 1 != 0).any() == (name == "Qwen3OmniMoe")
+
+
+def test_positions_that_are_fractions_stay(processor: Any, batch: Any) -> None:
+    collate = collator(processor)
+    whole = collate.encoder.positions
+    collate.encoder.positions = lambda made: (whole(made) + 0.25).astype(np.float32)
+    made = collate([row_of(SAMPLES, LENGTHS, 512, 16)])["position_ids"]
+    assert made.dtype == torch.float32 and torch.equal(made[0], batch["position_ids"][0].float())
+    moved = torch.full((512,), 0.25)
+    moved[176:] = 0  # a document of tokens, and padding
+    assert torch.equal(made[1:, 0], batch["position_ids"][1:, 0] + moved)
 
 
 def test_labels_are_answers_without_media_and_first_tokens(processor: Any, batch: Any) -> None:

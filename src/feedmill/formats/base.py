@@ -347,7 +347,7 @@ class Dataset(Hinted, Showable, ABC, Generic[Read]):
     def splits(self) -> Mapping[str, int]:
         """Return the number of samples per split name; empty without splits.
 
-        If the format has none, the names of a folder's files tell, see `feedmill.formats.hub_splits`.
+        If the format has none, the folder's card or the names of its files tell, see `feedmill.formats.hub_splits`.
         """
         if callable(self._named):
             self._named = self._named()

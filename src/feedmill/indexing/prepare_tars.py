@@ -89,6 +89,7 @@ def prepare_tars(url: str, options: Prepare) -> PrepareReport:
             splits = None if listed else dividing(kept)
             if splits is not None and ratio is None and not patterns:
                 report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
+                report.warnings += splitting.in_none(splits, kept)
             if splits is not None and ratio is not None and not patterns:
                 sizes = {name: len(names) for name, names in splits.items()}
                 numbers = splitting.ratio_of(ratio)
@@ -329,12 +330,13 @@ def _splits(
             Random(42).shuffle(listed)
         return splitting.by_ratio(listed, numbers, cumulative=exact)
     present = read_splits(store)
+    told = {} if exact else splitting.by_names(store, shards)
     if present is None:
-        return {"train": list(shards)}
+        return told or {"train": list(shards)}
     listed_shards = {shard for names in present.parts.values() for shard in names}
     if listed_shards | present.shards_out >= set(shards) >= listed_shards:
         return None
-    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out])
+    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out], told)
 
 
 def _media(

@@ -26,7 +26,15 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.samples.rows import SampleRow, note_place
-from feedmill.tokens.encodesample import EncodedSample, Int64s, RopePositions, SampleEncoder, document, rope_class
+from feedmill.tokens.encodesample import (
+    EncodedSample,
+    Int64s,
+    Positions,
+    RopePositions,
+    SampleEncoder,
+    document,
+    rope_class,
+)
 from feedmill.tokens.rowlayouts import Layout, PackedRow, Place, joined, laid_out
 
 logger = logging.getLogger("feedmill")
@@ -218,7 +226,10 @@ class RowCollator:
         ids = np.full(width, self._pad, np.int64)
         learned = np.zeros(width, bool)
         positions = np.zeros(width, np.int64)
-        rope = np.zeros((3, width), np.int64) if self._rope else None
+        rope: Positions | None = None
+        if self._rope:
+            fractions = any(each.rope is not None and each.rope.dtype == np.float32 for each in encoded)
+            rope = np.zeros((3, width), np.float32 if fractions else np.int64)
         by_token: dict[str, Any] = {}
         media: dict[str, list[Any]] = {}
         samples = iter(encoded)

@@ -38,6 +38,8 @@ logger = logging.getLogger("feedmill")
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Positions = npt.NDArray[Any]
+"""int64, or float32 of a model whose positions may be fractions."""
 Spans = tuple[tuple[int, int], ...]
 _NAMES = {"image": "images", "video": "videos", "audio": "audio"}
 """Kind of media -> the parameter of processors."""
@@ -48,6 +50,8 @@ _CHECKED = {
     " asks for an answer, or generation blocks",
 }
 """What a check of a conversation means for the loss."""
+_BY_TOKEN = ("token_type_ids", "mm_token_type_ids")
+"""Values with one for each token, by name: those of media may have as many by chance, such as masks of sound."""
 _NOT_KEPT = ("input_ids", "attention_mask", "offset_mapping", "text_replacement_offsets", "video_metadata")
 _MESSAGES = ("messages", "conversations", "conversation", "prompt", "completion")
 _FILES = ("path", "url", "file")
@@ -62,13 +66,14 @@ class EncodedSample(NamedTuple):
         ids: int64[n], tokens.
         learned: bool[n], which of them contribute to the loss. Tokens of media do not.
         rope: int64[3, n], positions of time, height and width of a model with M-RoPE, from 0; None for others.
+            float32 if the model has fractions, as Qwen3-Omni has for the frames of videos.
         by_token: further values of the processor with one for each token, such as ``mm_token_type_ids``: tensors[n].
         media: values with one for each medium, patch or frame: tensors or lists, along their first axis.
     """
 
     ids: Int64s
     learned: Bools
-    rope: Int64s | None
+    rope: Positions | None
     by_token: Mapping[str, Any]
     media: Mapping[str, Any]
 
@@ -348,8 +353,7 @@ class SampleEncoder:
         for name, value in made.items():
             if name in _NOT_KEPT:
                 continue
-            shape = getattr(value, "shape", None)
-            if shape is not None and tuple(shape) == (1, len(ids)):
+            if name in _BY_TOKEN:
                 by_token[name] = value[0]
             else:
                 media[name] = value
@@ -415,8 +419,8 @@ class RopePositions:
         model = rope_class(type(config))
         return None if model is None else cls(config, model)
 
-    def __call__(self, made: Mapping[str, Any]) -> Int64s:
-        """Return the positions of one sample, int64[3, n], from what the processor made. Raises `DataError`."""
+    def __call__(self, made: Mapping[str, Any]) -> Positions:
+        """Return the positions of one sample, [3, n], from what the processor made. Raises `DataError`."""
         model: Any = object.__new__(self.model)
         vision = getattr(self.config, "vision_config", None)
         for name, value in {
@@ -438,7 +442,7 @@ class RopePositions:
                 f" {' '.join(str(error).split())[:200]})",
                 kind="bad-document",
             ) from None
-        return np.asarray(found[:, 0], np.int64)
+        return np.asarray(found[:, 0], np.float32 if found.is_floating_point() else np.int64)
 
 
 def rope_class(config: type[Any]) -> type[Any] | None:

@@ -47,7 +47,7 @@ class PackedRow:
     Attributes:
         ids: int64[T], tokens; `learned`: bool[T], which contribute to the loss as targets.
         positions: int64[T], from 0 in each place, through its padding.
-        rope: int64[3, T], those of M-RoPE; None for models without.
+        rope: int64[3, T], those of M-RoPE, or float32 if the model has fractions; None for models without.
         places: all places, without gaps.
         by_token: name -> tensor[T]; `media`: name -> values by medium of all samples.
         pad: the padding token.
@@ -58,7 +58,7 @@ class PackedRow:
     ids: Int64s
     learned: Bools
     positions: Int64s
-    rope: Int64s | None
+    rope: Int64s | npt.NDArray[np.float32] | None
     places: Sequence[Place]
     by_token: Mapping[str, Any]
     media: Mapping[str, Any]
@@ -161,7 +161,7 @@ def dpo(row: PackedRow, _: Any) -> dict[str, Any]:
 def _of_transformers(row: PackedRow) -> dict[str, Any]:
     positions = row.positions[None]
     if row.rope is not None:  # the first row, that of the text, says where samples begin
-        positions = np.concatenate([positions, row.rope])[:, None]
+        positions = np.concatenate([positions.astype(row.rope.dtype), row.rope])[:, None]
     return {
         "input_ids": _tensor(row.ids[None]),
         "labels": _tensor(row.labels()[None]),

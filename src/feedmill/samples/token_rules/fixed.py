@@ -59,13 +59,28 @@ class DeepseekImages(_Fixed):
     def __init__(self, folder: Folder) -> None:
         self.each = folder.processor.integer("num_image_tokens", 576)
         self.placeholder = folder.token("image_token", None)
+        edges = folder.of("image").edges("size", {"height": 384, "width": 384}, "height", "width")
+        hybrid = folder.name == "DeepseekVLHybridProcessor"  # has a second tower, which attends in windows
+        self._patches = None if hybrid else folder.patches(16, *edges)
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        return None if self._patches is None else in_pictures(np.ones(len(sizes)), self._patches)
 
 
 class MllamaImages(_Fixed):
-    """Images of ``MllamaProcessor``: one token, as the text attends to an image's tiles in layers of their own."""
+    """Images of ``MllamaProcessor``: one token, as the text attends to an image's tiles in layers of their own.
+
+    Each image is padded to the most tiles, which attend to each other.
+    """
 
     classes = ("MllamaImageProcessor",)
     each = 1
 
     def __init__(self, folder: Folder) -> None:
         self.placeholder = folder.token("image_token", "<|image|>")
+        given = folder.of("image")
+        self._tiles = given.integer("max_image_tiles", 4)
+        self._patches = folder.patches(14, *given.edges("size", {"height": 224, "width": 224}, "height", "width"))
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        return None if self._patches is None else in_pictures(np.ones(len(sizes)), self._patches * self._tiles)

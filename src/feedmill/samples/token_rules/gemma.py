@@ -166,6 +166,7 @@ class Gemma3Images(TokenRule):
         self.ratio = given.number("pan_and_scan_min_ratio_to_activate", 1.2)
         self.placeholder = folder.token("boi_token", "<start_of_image>")
         self.soft, self.end = folder.token("image_token", None), folder.token("eoi_token", None)
+        self._patches = folder.patches(16, *given.edges("size", {"height": 224, "width": 224}, "height", "width"))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -191,3 +192,6 @@ class Gemma3Images(TokenRule):
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         lengths = np.array([text(form) for form in self.texts], np.int64)
         return lengths[self.form(sizes)]
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        return None if self._patches is None else in_pictures(self.form(sizes) + 1, self._patches)

@@ -51,7 +51,7 @@ from feedmill.samples.token_rules.tiles import Idefics3Images, InternVLImages, I
 from feedmill.storage import Store, open_store
 
 PROCESSOR, IMAGE, VIDEO = "processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json"
-TOKENIZER = "tokenizer_config.json"
+TOKENIZER, MODEL = "tokenizer_config.json", "config.json"
 _FILES = (PROCESSOR, IMAGE, VIDEO, TOKENIZER)
 _PARTS = {"image": "image_processor", "video": "video_processor", "audio": "feature_extractor"}
 
@@ -190,7 +190,8 @@ class ProcessorRules:
         """Return the patches of a vision tower by sample. Sound has none, and neither have media that are refused.
 
         Raises:
-            ConfigError: the files of the processor do not say into how many patches its tower cuts a picture.
+            ConfigError: the files of the processor do not say into how many patches its tower cuts a picture, and some
+                families need the ``config.json`` of the model for it.
         """
         samples = len(table.offsets) - 1
         patches, squares = np.zeros(samples, np.int64), np.zeros(samples, np.int64)
@@ -217,7 +218,8 @@ class ProcessorRules:
                 raise ConfigError(
                     f"the files of {self.name} do not say into how many patches its vision tower cuts {kind}s",
                     kind="unsupported",
-                    fix="Limit the 'media' of a row in place of its 'patches', and balance by tokens or attention.",
+                    fix="Copy the model's config.json into their folder if it is missing. Otherwise limit the 'media'"
+                    " of a row in place of its 'patches', and balance by tokens or attention.",
                 )
             np.add.at(patches, of[rows], found.patches)
             np.add.at(squares, of[rows], found.squares)
@@ -347,6 +349,7 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
         parts["video"],
         parts["audio"],
         Parameters(content.get(TOKENIZER, {}), store.locate(TOKENIZER)),
+        _tower(store),
     )
     rules: dict[str, TokenRule] = {}
     missing: dict[str, str] = {}
@@ -379,7 +382,7 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
             kind="bad-option",
             fix=f"Use options that change sizes ({', '.join(sorted(known))}), or count with --measure.",
         )
-    used = {"processor": folder.processor, **parts}
+    used = {"processor": folder.processor, **parts, "tower": folder.tower}
     defaults = {
         f"{part}.{key}": value
         for part, given in used.items()
@@ -432,6 +435,12 @@ def _part(store: Store, content: Mapping[str, dict[str, Any]], kind: str) -> Par
         # Omni checkpoints have the parameters of images and sound in one file.
         return Parameters(found, store.locate(IMAGE)) if "feature_extractor_type" in found else None
     return None if sound else Parameters(found, store.locate(IMAGE))
+
+
+def _tower(store: Store) -> Parameters | None:
+    """Return ``vision_config`` of the model, which determines no tokens; None if the folder does not have it."""
+    found = _object(store, MODEL, store.read(MODEL)).get("vision_config") if store.exists(MODEL) else None
+    return Parameters(found, store.locate(MODEL)) if isinstance(found, dict) else None
 
 
 def _object(store: Store, name: str, data: bytes) -> dict[str, Any]:

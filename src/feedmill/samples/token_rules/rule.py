@@ -128,8 +128,8 @@ class TokenRule(ABC):
 
     @property
     def identity(self) -> str:
-        """Return all that determines counts: the rule, its version, and its parameters."""
-        values = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()))
+        """Return all that determines counts: the rule, its version, and its parameters but those of `vision` alone."""
+        values = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()) if name[0] != "_")
         return f"{type(self).__name__} {self.version}: {values}"
 
     @property
@@ -158,7 +158,7 @@ class TokenRule(ABC):
         return np.zeros(len(sizes), np.int64)
 
     def vision(self, sizes: Sizes) -> Vision | None:  # noqa: ARG002 - not all processors know it
-        """Return the patches of the vision tower for each medium; None if the processor's files do not say them.
+        """Return the patches of the vision tower for each medium; None if the files do not say them.
 
         Args:
             sizes: as for `count`, with `together`.
@@ -351,6 +351,7 @@ class Folder:
     Attributes:
         name: the class of the processor.
         processor, image, video, audio, tokenizer: parameters; None for a part that has no file.
+        tower: ``vision_config`` of the model's ``config.json``; None if it is not there.
     """
 
     name: str
@@ -359,6 +360,22 @@ class Folder:
     video: Parameters | None
     audio: Parameters | None
     tokenizer: Parameters
+    tower: Parameters | None = None
+
+    def patches(self, default: int, height: int, width: int) -> int | None:
+        """Return into how many patches the vision tower cuts a picture; None if its configuration is not there.
+
+        Args:
+            default: side of a patch if the configuration does not have it, as transformers leaves out its own defaults.
+            height, width: pixels that the tower gets.
+        """
+        if self.tower is None:
+            return None
+        if isinstance(self.tower.get("patch_size", default), list):  # of InternVL
+            tall, wide = self.tower.numbers("patch_size", [default] * 2, 2)
+        else:
+            tall = wide = self.tower.integer("patch_size", default)
+        return (height // tall) * (width // wide)
 
     def of(self, kind: str) -> Parameters:
         """Return the parameters of ``image``, ``video`` or ``audio``, for a rule, which only a part with a file has."""

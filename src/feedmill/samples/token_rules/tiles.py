@@ -56,17 +56,24 @@ class InternVLImages(TokenRule):
         self.length = folder.processor.integer("image_seq_length", 256)
         self.start, self.end = folder.token("start_image_token", None), folder.token("end_image_token", None)
         self.placeholder = folder.token("context_image_token", None)
+        self._patches = folder.patches(14, self.side, self.side)
 
     @property
     def texts(self) -> tuple[str, ...]:
         return (f"{self.start}{self.placeholder}{self.end}",)
 
-    def count(self, sizes: Sizes) -> Int64s:
+    def _pictures(self, sizes: Sizes) -> Int64s:
         if not self.crops:
-            return np.full(len(sizes), self.length + 2)
+            return np.ones(len(sizes), np.int64)
         columns, rows = closest_grid(sizes.height, sizes.width, self.side, self.grids)
         tiles = columns * rows
-        return 2 + self.length * np.where(tiles > 1, tiles + 1, 1)
+        return np.where(tiles > 1, tiles + 1, 1)
+
+    def count(self, sizes: Sizes) -> Int64s:
+        return 2 + self.length * self._pictures(sizes)
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        return None if self._patches is None else in_pictures(self._pictures(sizes), self._patches)
 
 
 class InternVLVideos(TokenRule):
@@ -87,6 +94,7 @@ class InternVLVideos(TokenRule):
         self.length = folder.processor.integer("image_seq_length", 256)
         self.start, self.end = folder.token("start_image_token", None), folder.token("end_image_token", None)
         self.placeholder, self.image = folder.token("video_token", None), folder.token("context_image_token", None)
+        self._patches = folder.patches(14, *given.edges("size", {"height": 384, "width": 384}, "height", "width"))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -108,6 +116,9 @@ class InternVLVideos(TokenRule):
         most = int(frames.max(initial=0))
         lines = [text(f"{'' if number == 1 else chr(10)}Frame{number}: ") for number in range(1, most + 1)]
         return np.concatenate([[0], np.cumsum(lines)]).astype(np.int64)[frames]
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        return None if self._patches is None else in_pictures(self.sampling.count(sizes), self._patches)
 
 
 class _Shifted(Sampling):
@@ -166,6 +177,7 @@ class Idefics3Images(TokenRule):
         fake = "<fake_token_around_image>"
         self.fake = folder.token("fake_image_token", fake) if smol else fake
         self.whole = folder.token("global_image_token", "<global-img>") if smol else "<global-img>"
+        self._patches = folder.patches(32, self.tile, self.tile)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -196,6 +208,10 @@ class Idefics3Images(TokenRule):
     def count(self, sizes: Sizes) -> Int64s:
         rows, columns = self.grid(sizes)
         return self.length + 3 + rows * columns * (self.length + 2)
+
+    def vision(self, sizes: Sizes) -> Vision | None:
+        rows, columns = self.grid(sizes)
+        return None if self._patches is None else in_pictures(rows * columns + 1, self._patches)
 
     def written(self, sizes: Sizes, text: Count) -> Int64s:
         """A newline after each row, and one more before the whole picture, which is one text with that of the last."""
