@@ -27,6 +27,7 @@ from feedmill.jobs.engine import Engine, Limits, Stage, StageUnfinished, UnitsFa
 from feedmill.jobs.events import name_of
 from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.run import run
+from feedmill.pipelines import pipeline
 from feedmill.storage import LocalStore
 from helpers import warm
 from helpers import worker_functions as working
@@ -55,8 +56,9 @@ STAGES = {
     "dedupe": 3,
     "dedupe-documents": 3,
     "dedupe-substrings": 5,
-    "dedupe-bloom": 4,
+    "dedupe-bloom": 3,
     "neardedupe": 3,
+    "neardedupe-embeddings": 5,
     "decontaminate": 4,
     "tokenize-numbered": 2,
 }
@@ -141,10 +143,12 @@ class Noting(Engine):
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
+        self.stages = 0
 
     def run(self, stage: Stage) -> Iterator[Any]:
         items = list(stage.items)
         self.names += map(name_of, items)
+        self.stages += stage.where.lasting and stage.where.place is not None
         yield from stage.local(items)
 
 
@@ -161,8 +165,25 @@ def test_an_engine_of_ones_own_knows_units_by_readable_names(
     one = [] if verb == "filter-tokens" else ["--workers", "1"]  # it writes one file
     with Noting() as engine, contextlib.redirect_stdout(open(os.devnull, "w")):
         assert not app([*VERBS[verb], *one], prog_name="feedmill", standalone_mode=False)
-    assert are_readable(engine.names)
+    assert are_readable(engine.names) and engine.stages == STAGES.get(verb, 1)
     assert outputs(Path.cwd()) == alone(verb)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "tokenize-numbered": {"max_file_size": "15kB"},
+    "dedupe-substrings": {"by": "substrings"},
+    "neardedupe": {"near": True},
+    "neardedupe-embeddings": {"near": True, "by": "embeddings"},
+}
+
+
+def test_a_submitted_step_has_an_array_for_each_stage() -> None:
+    """More arrays would wait in the queue for nothing, but large inputs add stages to near-duplicates."""
+    for verb in VERBS:
+        step = pipeline.VERBS.get("dedupe" if "dedupe" in verb else verb.partition("-")[0])
+        if step is not None:
+            stages = step.stages(OPTIONS.get(verb, {}))
+            assert stages == STAGES.get(verb, 1) or (verb == "neardedupe" and stages > STAGES[verb]), verb
 
 
 @pytest.mark.parametrize(

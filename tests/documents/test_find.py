@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.find import DocumentFiles, find_documents
+from feedmill.documents.find import DocumentFiles, find_documents, skipped_warnings
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.prepare import prepare
@@ -200,3 +200,21 @@ def test_attributes_beside_dolmas_documents_are_counted(tmp_path: Path) -> None:
     found = find_inputs([folder])
     assert [file.path for file in found.files] == ["documents/a.jsonl.gz"]
     assert found.skipped == [str(folder / "attributes/x/a.jsonl.gz")]
+
+
+def test_a_folder_with_splits_is_named(tmp_path: Path) -> None:
+    """All of its files are read: a test, or a second configuration, may be among them."""
+    for name in ("train-0.jsonl", "test-0.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    note = f"{tmp_path}: it has splits by the names of its files (train 1, test 1), and all files are read"
+    assert skipped_warnings(find_documents([tmp_path])) == [note]
+    assert skipped_warnings(find_documents([tmp_path / "train-0.jsonl", tmp_path / "test-0.jsonl"])) == []
+    assert skipped_warnings(find_documents([f"{tmp_path}/*.jsonl"])) == []
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs: [{config_name: a, data_files: [{split: b, path: test*}]}]\n---\n"
+    )
+    card = f"{tmp_path}: it has splits by the head of its README.md (b 1), and all files are read"
+    assert skipped_warnings(find_documents([tmp_path]))[0] == card
+    (tmp_path / "README.md").write_text("---\nconfigs: [\n---\n")
+    found = find_documents([tmp_path])
+    assert len(found.files) == 2 and "not YAML" in skipped_warnings(found)[0]

@@ -202,7 +202,7 @@ def test_names_of_files_tell_the_splits(tmp_path: Path, caplog: pytest.LogCaptur
         lines(tmp_path / f"data/{name}.jsonl", count)
     whole = open_dataset(tmp_path)
     assert (len(whole), whole.split, dict(whole.splits)) == (6, None, {"train": 5, "test": 1})
-    assert "its files have names of splits (train 2, test 1), and all of them are read" in caplog.text
+    assert "it has splits by the names of its files (train 2, test 1), and all files are read" in caplog.text
     caplog.clear()
     assert len(open_dataset(tmp_path, split="*")) == 6
     train = open_dataset(tmp_path, split="train")
@@ -241,13 +241,41 @@ def test_splits_by_names_in_other_formats(kind: str, tmp_path: Path) -> None:
     assert "train 1, validation 1" in whole.notes[0]
 
 
+def test_a_card_of_the_hub_tells_the_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A recipe takes those of the default configuration, as `load_dataset` does, or must name one."""
+    for name, count in (("en/a", 2), ("en/b", 3), ("fr/a", 4), ("more", 1)):
+        lines(tmp_path / f"{name}.jsonl", count)
+    card = tmp_path / "README.md"
+    en = "{config_name: en, default: true, data_files: [{split: train, path: en/a*}, {split: held, path: en/b*}]}"
+    card.write_text(f"---\nconfigs: [{en}, {{config_name: fr, data_files: 'fr/*'}}]\n---\n")
+
+    def samples(**split: str) -> int:
+        return fm.plan({"source": {"path": str(tmp_path), **split}}).facts["sources"][0]["samples"]
+
+    assert (samples(), samples(split="held"), samples(split="fr/train"), samples(split="*")) == (2, 3, 4, 10)
+    assert (
+        "1 file (more.jsonl) not read: in no split by the head of its README.md, and 'train' was opened" in caplog.text
+    )
+    assert dict(open_dataset(tmp_path).splits) == {"train": 2, "held": 3, "fr/train": 4}
+    card.write_text(card.read_text().replace("default: true, ", ""))
+    with pytest.raises(
+        NotFound, match="en/train, en/held, fr/train, of the configurations en, fr, and none is the default"
+    ):
+        samples()
+    assert samples(split="en/train") == 2
+    card.write_text("---\nconfigs: [{\n---\n")
+    assert samples(split="*") == 10
+    with pytest.raises(ConfigError, match=r"README\.md: not YAML"):
+        samples()
+
+
 def test_files_of_no_split_and_patterns_over_splits_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("train", "test", "more"):
         lines(tmp_path / f"{name}.jsonl", 2)
     assert fm.plan({"source": {"path": str(tmp_path)}}).facts["sources"][0]["samples"] == 2
-    assert "1 file (more.jsonl) not read" in caplog.text
+    assert "1 file (more.jsonl) not read: in no split by the names of its files" in caplog.text
     caplog.clear()
-    assert len(open_dataset(str(tmp_path / "*.jsonl"))) == 6 and "(train 1, test 1), and all of them" in caplog.text
+    assert len(open_dataset(str(tmp_path / "*.jsonl"))) == 6 and "(train 1, test 1), and all files" in caplog.text
     caplog.clear()
     assert len(open_dataset(str(tmp_path / "t*n.jsonl"))) == 2 and not caplog.text
 

@@ -28,12 +28,14 @@ from helpers.kills import command, contents, finish
 from helpers.stores import s3_client
 from helpers.tars import write_tar
 from helpers.tokenizer_data import tokenizer_file
+from helpers.vision_models import picture as picture_of
 from helpers.web_archives import archive, pages
 
 FILES = 6
 SKIP = ["--on-error", "skip"]  # some texts are empty
 AGAIN = ["--overwrite"]  # a command that was killed too late writes its files again
 TOKENIZER = str(tokenizer_file("tok1k"))
+MODELS = Path(__file__).parents[1] / "golden/models"
 STREAM = {
     "name": "web",
     "documents": ["documents/*"],
@@ -57,7 +59,10 @@ VERBS: dict[str, list[str]] = {
     "dedupe-bloom": ["dedupe", "documents", "--by", "ngrams", "--ngram", "3", "--bloom", "seen.bin", "--items", "9000"],
     "cells": ["mixture", "cells", "cut", "--by", "good", "--by", "{column: tokens, quantiles: 3}"],
     "decontaminate": ["documents", "decontaminate", "documents", "--against", "documents"],
+    "embed": ["documents", "embed", "documents", "--model", str(MODELS / "static")],
+    "embed-images": ["documents", "embed", "photos", "--model", str(MODELS / "vision"), *SKIP],
     "neardedupe": ["dedupe", "--near", "documents", "--ngram", "3", "--threshold", "0.6"],
+    "neardedupe-embeddings": ["dedupe", "--near", "documents", "--by", "embeddings", "--embeddings", "meaning"],
     "prepare": ["prepare", "tars", "--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "CrudeWebdataset"],
     "prepare-media": ["edit", "prepare-media", "pictures", "--media-metadata-by-extension"],
     "reshard": ["edit", "reshard", "tars", "resharded", "--max-shard-samples", "15", "--shuffle", "3"],
@@ -106,6 +111,8 @@ VERBS: dict[str, list[str]] = {
 
 MORE = (
     *(
+        "embed",
+        "neardedupe-embeddings",
         "tokenize-dolma",
         "dedupe-documents",
         "dedupe-substrings",
@@ -125,7 +132,10 @@ AT_ONCE = {
         "dedupe",
         "dedupe-documents",
         "dedupe-substrings",
+        "embed",
+        "embed-images",
         "neardedupe",
+        "neardedupe-embeddings",
         "index-tokens",
         "merge-one",
     ),
@@ -186,8 +196,12 @@ def make(root: Path, scale: int = 1) -> None:
         Image.new("RGB", (8 + n, 9), (n, 0, 0)).save(picture, "PNG")
         (root / "pictures").mkdir(exist_ok=True)
         (root / f"pictures/{n}.png").write_bytes(picture.getvalue())
+    for shard in range(4):
+        photos = [(f"{shard}-{n}.jpg", picture_of(30 + n, 40, seed=10 * shard + n)) for n in range(5 + 2 * shard)]
+        write_tar(root / f"photos/{shard}.tar", [*photos, (f"{shard}-broken.jpg", b"no image")])
     source, told = [str(root / "documents")], {"workers": 1, "progress": False}
     fm.tokenize(source, str(root / "cut/x"), tokenizer=TOKENIZER, formats=("ds",), on_error="skip", **told)
+    fm.documents.embed(source, model=str(MODELS / "static"), name="meaning", **told)
     (root / "filter.json").write_text(json.dumps({"streams": [STREAM]}))
 
 
@@ -268,13 +282,13 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 PLACES = {
     *("documents", "tokens", "mixed", "rows.jsonl", "rows.parquet", "shards", "tars", "resharded", "pictures"),
     *("numbered/web", "ids", "merged/m.ds", "merged/m.bin", "merged/m.pbin", "shuffled/s.pbin", "shuffled/s.jsonl"),
-    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web", "cut"),
+    *("shuffled/{part}_s.ds", "parts/{part}.pbin", "long.pbin", "ids/a.pbin", "crawl", "web", "cut", "photos"),
 }
 
 
 def in_bucket(words: list[str], url: str) -> list[str]:
     """The command line with its folders in a bucket."""
-    return [f"{url}/{word}" if word in PLACES else word for word in words]
+    return [words[0], *(f"{url}/{word}" if word in PLACES else word for word in words[1:])]
 
 
 def filter_in_bucket(folder: Path, url: str) -> None:

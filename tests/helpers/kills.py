@@ -108,11 +108,11 @@ def kill_everywhere(words, make, folder, moments=range(60), first=""):
     return len(moments)
 
 
-def kill_at_random(words, make, folder, times):
+def kill_at_random(words, make, folder, times, read=contents):
     """Kill the command at random moments until that was done `times` times, then let it finish; as undisturbed.
 
-    Now and then a run gets to its end before it is killed; then it begins again in another folder. Gives how often what
-    was finished was compared.
+    `read` returns what is compared of a folder. Now and then a run gets to its end before it is killed; then it begins
+    again in another folder. Gives how often what was finished was compared.
     """
     for calm in (
         Path(folder) / "warm",
@@ -121,7 +121,7 @@ def kill_at_random(words, make, folder, times):
         make(calm)
         begin = time.perf_counter()
         finish(words, calm)
-        seconds, wanted = time.perf_counter() - begin, contents(calm)
+        seconds, wanted = time.perf_counter() - begin, read(calm)
     chance, killed, place, number, compared = random.Random(7), 0, None, 0, 0
     while killed < times:
         if place is None:
@@ -135,10 +135,10 @@ def kill_at_random(words, make, folder, times):
         killed += child.wait() == -signal.SIGKILL
         if chance.random() < 0.3 or child.returncode == 0:
             finish(words, place)
-            assert contents(place) == wanted, f"after {killed} kills"
+            assert read(place) == wanted, f"after {killed} kills"
             place, compared = None, compared + 1
     if place is not None:
         finish(words, place)
-        assert contents(place) == wanted
+        assert read(place) == wanted
         compared += 1
     return compared

@@ -435,6 +435,10 @@ def test_nothing_usable_is_an_error(tmp_path: Path) -> None:
         DataError, match=r"nothing to import: left out 2 x an image that does not decode \(a.jpg, b.jpg\)"
     ):
         run(raw, tmp_path / "out")
+    put(tmp_path / "raw", {"a.jpg": "version https://git-lfs.github.com/spec/v1\n", "b.jpg": "<html>404</html>"})
+    with pytest.raises(DataError, match=r"does not decode \(it is HTML\) \(b.jpg\)") as raised:
+        run(raw, tmp_path / "out")
+    assert "1 x an image that does not decode (it is a pointer of Git LFS) (a.jpg)" in str(raised.value)
     run(put(tmp_path / "raw", {"c.jpg": card(0)}), tmp_path / "out")
     with pytest.raises(ConfigError, match="already exists"):
         run(raw, tmp_path / "out")

@@ -407,3 +407,28 @@ def test_a_shard_in_a_bucket_is_fetched_once_for_its_hash_and_its_samples(tmp_pa
     expected = scanning.scan_one(here, here.stat("shard_000.tar"), digest=True)
     assert found.record.digest == expected.record.digest == xxhash.xxh3_128_hexdigest(data)
     assert found.scan.keys == expected.scan.keys and len(found.scan.keys) == 40
+
+
+def test_names_of_shards_tell_the_splits(tmp_path: Path) -> None:
+    """As they do before it is prepared; a test must not become training data by that."""
+
+    def shards(*names: str) -> None:
+        for name in names:
+            write_tar(tmp_path / f"{name}.tar", [(f"{name}.txt", b"1")])
+
+    shards("train-0", "test-0")
+    assert prepare(tmp_path, progress=False).splits == {"train": 1, "test": 1}
+    shards("dev-0", "test-1", "train-1", "more")
+    report = prepare(tmp_path, progress=False)
+    assert report.splits == {"train": 2, "val": 1, "test": 2}
+    assert "1 file (more.tar) in no split: names of other shards tell splits" in report.warnings[0]
+    assert keys(tmp_path, "test") == ["test-0", "test-1"] and keys(tmp_path, "val") == ["dev-0"]
+    assert prepare(tmp_path, split_ratio="1", progress=False).splits["train"] == 6
+    shards("test-2")
+    assert prepare(tmp_path, progress=False).splits["train"] == 7, "the user's splits are not those of the names"
+    card = (
+        "---\nconfigs: [{config_name: a, data_files: [{split: train, path: t*}, {split: held, path: more.tar}]}]\n---\n"
+    )
+    (tmp_path / "README.md").write_text(card)
+    shutil.rmtree(tmp_path / ".nv-meta")
+    assert prepare(tmp_path, progress=False).splits == {"train": 5, "held": 1}

@@ -82,7 +82,14 @@ def test_several_patterns_of_one_split_add_up() -> None:
 
 def test_later_shards_join_the_first_split_only() -> None:
     parts = {"train": ["0", "1"], "val": ["2"]}
-    assert splitting.extended(parts, ["0", "2", "3"]) == {"train": ["0", "3"], "val": ["2"]}
+    assert splitting.extended(parts, ["0", "2", "3"], {}) == {"train": ["0", "3"], "val": ["2"]}
+    other = {"train": ["0"], "val": ["2", "3"]}  # those of the user are not those of the names
+    assert splitting.extended({"train": ["0", "2"]}, ["0", "2", "3"], other) == {"train": ["0", "2", "3"]}
+
+
+def test_later_shards_join_the_split_of_their_names() -> None:
+    parts, told = {"train": ["0", "1"], "val": ["2"]}, {"train": ["0", "4"], "val": ["2", "3"], "test": ["5"]}
+    assert splitting.extended(parts, ["0", "2", "3", "4", "5", "6"], told) == told
 
 
 def test_shards_that_leave_another_split_than_the_first_are_told() -> None:

@@ -91,6 +91,27 @@ def test_a_run_resumes_on_other_ranks(recipe):
         again[0].replay(4)
 
 
+def test_steps_of_another_run_are_not_taken_for_this_one(recipe, caplog):
+    """A second experiment over the same rollouts would train on what the first drew, in batches of its size."""
+    first = loader(recipe)
+    next(iter(first))
+    state = first.state_dict()
+    assert len(list(loader(recipe))) == 4, "the same settings draw the same groups"
+    changed = yaml.safe_load(recipe.read_text())
+    changed["rollouts"]["groups"] = 3
+    recipe.write_text(yaml.safe_dump(changed))
+    with pytest.raises(ConfigError, match="step 0 of 'main' was drawn with groups 6 instead of 3") as raised:
+        next(iter(loader(recipe)))
+    assert raised.value.kind == "plan-changed"
+    again = loader(recipe, steps=5)
+    again.load_state_dict(state)
+    assert [len(set(batch["group"])) for batch in again] == [6, 6, 6, 3]
+    assert caplog.text.count("step 1 of 'main' was drawn with groups 6 instead of 3") == 1
+    changed["rollouts"]["run"] = "second"
+    recipe.write_text(yaml.safe_dump(changed))
+    assert len(set(next(iter(loader(recipe)))["group"])) == 3
+
+
 def test_wrong_states_and_recipes_are_refused(recipe, tmp_path):
     for state, what in (({}, "not the state"), ({"feedmill_rollouts": 1, "run": "x", "step": 1}, "the run 'x'")):
         with pytest.raises(ConfigError, match=what):

@@ -190,15 +190,15 @@ def tokenized(root: Path, source: Path) -> Path:
 
 def test_values_of_all_kinds(tmp_path: Path) -> None:
     """Texts, numbers, booleans, nested fields, nothing, null: each is what it is."""
-    topics = ["b", "a", None, 7, 7.0, 2.5, True, "8", "é/x"]
+    topics = ["b", "a", None, 7, 7.0, 2.5, True, "8", "é/x", 1e300]
     rows = documents(
-        9, topic=lambda f, n: topics[n], metadata=lambda f, n: {"lang": ["en", "de"][n % 2]} if n else None
+        10, topic=lambda f, n: topics[n], metadata=lambda f, n: {"lang": ["en", "de"][n % 2]} if n else None
     )
     source = make_documents(tmp_path, rows)
     report = cells(tokenized(tmp_path, source), by=["topic", "metadata.lang"], **QUIET)
     expected = []
     for n, topic in enumerate(topics):
-        shown = {7.0: "7", True: "true"}.get(topic, topic) if topic is not True else "true"  # type: ignore[call-overload]
+        shown = {7.0: "7", 1e300: "1e+300", True: "true"}.get(topic, topic) if topic is not True else "true"  # type: ignore[call-overload]
         lang = ["en", "de"][n % 2] if n else None
         expected.append(
             None if topic is None or lang is None else f"topic={shown},metadata.lang={lang}".replace("/", "_")

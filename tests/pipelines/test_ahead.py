@@ -7,6 +7,7 @@ import os
 import re
 import select
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from feedmill.jobs.events import Events
 from feedmill.pipelines.ahead import Ahead, added, counted
 from feedmill.pipelines.history import History
 from feedmill.pipelines.pipeline import read_pipeline
-from helpers.kills import contents, finish, moments, run_until_killed
+from helpers.kills import contents, finish, kill_at_random, moments, run_until_killed
 from helpers.web_archives import archive, pages
 
 
@@ -72,6 +73,11 @@ def test_bytes_and_manifest_are_those_of_step_after_step(calm: dict[str, bytes],
     assert json.loads((tmp_path / "p.run.json").read_bytes())["began"] == {}
 
 
+def without_reports(folder: Path) -> dict[str, bytes]:
+    """All files but the manifest, whose reports say what was found again."""
+    return {name: data for name, data in written(folder).items() if name != "p.run.json"}
+
+
 @moments(7, range(0, 40, 2), least=10)
 def test_killed_before_any_file(moments: tuple[int, ...], least: int, calm: dict[str, bytes], tmp_path: Path) -> None:
     """What runs ahead ends with the run, and another one finishes all."""
@@ -81,11 +87,15 @@ def test_killed_before_any_file(moments: tuple[int, ...], least: int, calm: dict
         make(folder, overlap=True)
         killed += run_until_killed(moment, ["run", "p.json"], folder)
         finish(["run", "p.json"], folder)
-        found, same = written(folder), {**calm}
-        del found["p.run.json"], same["p.run.json"]  # whose reports say what was found again
-        assert found == same
+        assert without_reports(folder) == {name: data for name, data in calm.items() if name != "p.run.json"}
         assert "ran in" not in finish(["run", "p.json"], folder)
     assert killed >= least
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path: Path) -> None:
+    """And what ran ahead at a kill does not disturb the run that begins at once."""
+    assert kill_at_random(["run", "p.json"], partial(make, overlap=True), tmp_path, 20, without_reports) > 1
 
 
 def test_an_error_is_that_of_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -18,6 +19,8 @@ import yaml
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound, StorageError
 from feedmill.jobs.engine import Limits
+from feedmill.jobs.work import alone
+from feedmill.storage import LocalStore
 from helpers import warm
 from helpers.kills import command
 from helpers.pipeline import STEPS, make, without_manifests, write
@@ -133,7 +136,7 @@ def test_the_chain_waits_for_what_it_needs(slurm: Slurm) -> None:
     text = tasks[4]["text"]
     assert "--array=1%1\n" in text and "--partition=short\n" in text and "#SBATCH --nice\n" in text
     assert "part=$((SLURM_ARRAY_TASK_ID + 4))" in text and report.waiting == "lengths"
-    assert report.submission.jobs == {"lengths": 6, "copies": 21}
+    assert report.submission.jobs == {"lengths": 6, "copies": 16}
 
 
 def test_the_state_is_that_of_the_queue_and_cancel_leaves_nothing(slurm: Slurm) -> None:
@@ -197,6 +200,24 @@ def test_scripts_are_only_printed(slurm: Slurm) -> None:
     assert report.submission.scripts["01-p-lengths.sbatch"].startswith("#!/bin/bash\n#SBATCH --job-name=p-lengths\n")
     assert "# waits for: p-lengths\n" in report.submission.scripts["02-p-lengths-finish.sbatch"]
     assert sorted(Path().rglob("*")) == before and not slurm.tasks()
+
+
+def test_percent_signs_of_folders_are_none_of_slurms_patterns(slurm: Slurm) -> None:
+    Path("50%j").mkdir()
+    shutil.copy("p.json", "50%j/p.json")
+    report: Any = fm.run("50%j/p.json", submit="slurm", print_scripts=True, parts=2, progress=False)
+    text = report.submission.scripts["01-p-lengths.sbatch"]
+    assert re.search(r"^#SBATCH '?--output=\S*/50%%j/p.slurm/logs/%x-%A_%a.log'?$", text, re.MULTILINE), text
+
+
+def test_a_second_submitter_is_refused_while_the_first_submits(slurm: Slurm) -> None:
+    submit(parts=2)
+    submit(cancel=True)
+    with alone(LocalStore(Path("p.slurm")), "submitted.json"):
+        done = warm.run(command("run", "p.json", "--submit", "slurm"), capture_output=True, text=True)
+        assert done.returncode == 1 and "another process is writing here" in done.stderr
+        assert warm.run(command("run", "p.json", "--submit", "slurm", "--dry-run")).returncode == 3
+    assert not slurm.waiting() and sorted(os.listdir("p.slurm"))[-2:] == ["logs", "submitted.json"]
 
 
 def with_resources(**resources: Any) -> None:

@@ -86,7 +86,7 @@ def test_a_split_of_files_named_for_it(tmp_path: Path) -> None:
 
     assert names("train") == ["train-0.parquet", "train-1.parquet"]
     assert (names("validation"), names("test")) == (["x_val.parquet"], ["test.parquet"])
-    with pytest.raises(NotFound, match=r"no split 'val'.*test, train, validation"):
+    with pytest.raises(NotFound, match=r"no split 'val'.*train, validation, test"):
         deal_rows(str(tmp_path), "val", 1)
 
 

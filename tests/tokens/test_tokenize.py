@@ -141,6 +141,7 @@ BAD = [  # a line, and what is said of it
     (b'{"text": ["a"]}', "text is a list, not a text"),
     (b'{"text": "a"', "it is not valid JSON"),
     (b'{"text": "a"}{"text": "b"}', "it is not valid JSON"),
+    (b"version https://git-lfs.github.com/spec/v1", "column 1 (char 0)) (it is a pointer of Git LFS)"),
     (b'["a"]', "is a list, so it has no field 'text'"),
     (b'{"text": "a\xff"}', "it is not valid UTF-8"),
     (b'{"text": "a\\ud800"}', "lone surrogate"),

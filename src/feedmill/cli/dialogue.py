@@ -46,6 +46,19 @@ def confirm_overwrite(url: str, overwrite: bool) -> None:
     )
 
 
+def splits_known(url: str) -> bool:
+    """Show the splits that the names of shards tell; return whether they do."""
+    from feedmill.indexing.prepare_tars import find_shards
+    from feedmill.indexing.splitting import by_names
+    from feedmill.storage import open_store
+
+    store = open_store(url)
+    named = by_names(store, [entry.path for entry in find_shards(store)])
+    if named:
+        typer.echo(f"Splits by names: {', '.join(f'{name} {len(shards):,}' for name, shards in named.items())}.")
+    return bool(named)
+
+
 def ask_ratio(url: str) -> str:
     """Show the shards and ask for the split ratio."""
     from feedmill.errors import ConfigError

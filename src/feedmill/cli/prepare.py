@@ -70,7 +70,7 @@ def run(
     if not asking or is_file(url):
         return call(prepare_dataset, options)
     dialogue.confirm_overwrite(url, overwrite)
-    if options.split_ratio is None and not options.split_parts:
+    if options.split_ratio is None and not options.split_parts and not dialogue.splits_known(url):
         options = replace(options, split_ratio=dialogue.ask_ratio(url))
     report = call(prepare_dataset, options)
     if describe and options.sample_type is None:

@@ -27,7 +27,8 @@ from feedmill.documents.lineage.samples import StoredRows, add_samples, size_of
 from feedmill.documents.lineage.sidecar import Origins, Runs
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
-from feedmill.formats.hub_splits import splits_in, unknown_split
+from feedmill.formats.hub_splits import FolderSplits, folder_splits, splits_in, unknown_split
+from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.jsonl import splits as jsonl_splits
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.jsonl.splits import LineSplits
@@ -168,13 +169,15 @@ def plan_rows(source: str, destination: str, to: str, kind: str, options: Conver
                 fix="Omit --split, or remove invalid lines with 'feedmill edit repair' first.",
             )
         tree, files = line_files(source)
-        parts = splits_in([file.path for file in files])
+        known = FolderSplits(splits_in([file.path for file in files]))
+        if tree == source:
+            known = folder_splits(open_store(tree), LINE_SUFFIXES)
         if options.split is not None:
-            if options.split not in parts:
-                raise unknown_split(source, options.split, parts)
-            files = [file for file in files if file.path in parts[options.split]]
-        elif parts and is_file:
-            plan.losses.append(Loss(f"the splits {named(parts)}: all rows are combined; select one with --split"))
+            if options.split not in known.files:
+                raise unknown_split(source, options.split, known)
+            files = [file for file in files if file.path in known.files[options.split]]
+        elif known.files and is_file:
+            plan.losses.append(Loss(f"the splits {named(known.files)}: all rows are combined; select one with --split"))
         divided = [f.path for f in files if open_store(tree).exists(jsonl_splits.splits_name(f.path))]
         if divided:
             kept = "kept only if one .jsonl becomes one .jsonl or a prepared folder, without --on-error skip"

@@ -38,6 +38,7 @@ from feedmill.documents.file import (
 from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
+from feedmill.formats.hub_splits import CARDS, splits_among
 from feedmill.formats.registry import targets
 from feedmill.formats.tables import ARROW_SUFFIXES
 from feedmill.formats.tokens.manifest import LINEAGE
@@ -59,11 +60,13 @@ class DocumentFiles:
         files: The files, in the order of the inputs.
         skipped: Paths of files in the folders that are not read.
         missing: Inputs without files, if that is allowed.
+        notes: Messages about folders whose card or names tell splits, such as a test: all of their files are read.
     """
 
     files: list[DocumentFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def find_documents(
@@ -97,7 +100,7 @@ def find_documents(
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown kind of documents {kind!r}", fix=f"Use one of {', '.join(KINDS)}.")
     documents = DocumentFiles()
-    selection = Selection(kind, unnamed, exact, documents.skipped)
+    selection = Selection(kind, unnamed, exact, documents.skipped, documents.notes)
     for item in inputs:
         given = os.fspath(item)
         pattern = join_url(*split_url(given)) if given.startswith("file:") else given
@@ -187,10 +190,10 @@ def find_once(
 
 
 def skipped_warnings(found: DocumentFiles) -> list[str]:
-    """Return warnings about skipped files, except hidden ones, and attributes and embeddings beside documents."""
+    """Return warnings about splits, and skipped files but hidden ones, attributes and embeddings beside documents."""
     known = (f"/{ATTRIBUTES}/", "/embeddings/")
     paths = [path for path in found.skipped if "/." not in path and not any(each in path for each in known)]
-    return [f"{listed(paths)} skipped: no documents"] if paths else []
+    return found.notes + ([f"{listed(paths)} skipped: no documents"] if paths else [])
 
 
 @contextlib.contextmanager
@@ -257,7 +260,19 @@ def _below(url: str, base: str, above: str, selection: Selection) -> list[Docume
         selection.skipped += [store.locate(e.path) for e in entries if not e.path.startswith(f"{DOCUMENTS}/")]
         entries = inside
     files = [DocumentFile(base, prefix + e.path, "", e.size, e.version) for e in entries]
-    return selection.folder(url, files, len(prefix))
+    files = selection.folder(url, files, len(prefix))
+    if not selection.exact:
+        selection.notes += _splits(url, store, [file.path[len(prefix) :] for file in files], paths)
+    return files
+
+
+def _splits(url: str, store: Store, documents: Sequence[str], paths: set[str]) -> list[str]:
+    """Return a message if a folder has splits."""
+    try:
+        splits = splits_among(store, documents, [card for card in CARDS if card in paths])
+    except ConfigError as error:  # all documents are read anyway
+        return [str(error)]
+    return [f"{url}: {splits}, and all files are read"] if splits.files else []
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
@@ -319,10 +334,13 @@ class Selection:
     Args:
         kind, unnamed, exact: See `feedmill.documents.find.find_documents`.
         skipped: Receives the paths of files that are not read.
+        notes: Receives messages about folders with splits.
     """
 
-    def __init__(self, kind: str | None, unnamed: str | None, exact: bool, skipped: list[str]) -> None:
-        self.kind, self.unnamed, self.exact, self.skipped = kind, unnamed, exact, skipped
+    def __init__(
+        self, kind: str | None, unnamed: str | None, exact: bool, skipped: list[str], notes: list[str]
+    ) -> None:
+        self.kind, self.unnamed, self.exact, self.skipped, self.notes = kind, unnamed, exact, skipped, notes
 
     def name_of(self, path: str) -> str:
         """Return the kind of a file in a folder, `_UNREADABLE`, or an empty string if it is not a document."""

@@ -19,6 +19,7 @@ import msgspec
 from feedmill.documents.batch import BadDocument, Record, Records
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsontexts import TextTaker
+from feedmill.storage.reasons import instead_of_data
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")
@@ -149,7 +150,7 @@ def load_json(line: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise BadDocument(f"it is not valid UTF-8 (byte {error.start} of the line)") from None
     except (ValueError, RecursionError) as error:
-        raise BadDocument(f"it is not valid JSON ({str(error)[:120]})") from None
+        raise BadDocument(f"it is not valid JSON ({str(error)[:120]}){instead_of_data(line)}") from None
 
 
 def walk(value: Any, steps: list[Step]) -> Any:

@@ -1,6 +1,11 @@
-"""Assign the files of a folder to splits by their names, as Hugging Face's ``load_dataset(folder)`` does.
+"""Assign the files of a folder to splits, as Hugging Face's ``load_dataset(folder)`` does.
 
-The first of these rules that finds files of a split applies to the whole folder. Files without a split are ignored:
+A ``README.md`` of the Hub may declare them: its YAML head lists configurations (``configs``) by the patterns of their
+files. The splits of the default configuration have their own names, those of others are ``CONFIG/SPLIT``. A file that
+two patterns of a split match is read once, a split without files is none (see ``findings/datasets_card_patterns.sh``).
+
+Without one, names tell. The first of these rules that finds files of a split applies to the whole folder. Files without
+a split are ignored:
 
     data/NAME-00000-of-00002.parquet    the split is NAME, which may be any name
     a folder's name                     train/0.parquet, data/my_test/0.parquet
@@ -15,9 +20,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from feedmill.errors import NotFound
+from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.format import ALL_SPLITS
+from feedmill.storage import Store
 
 File = TypeVar("File")
 
@@ -33,7 +40,141 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 
 
 _ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
+CARDS = ("README.md", ".huggingface.yaml")
+"""Files that may declare the splits of their folder."""
+_EVERYTHING = f"name the split '{ALL_SPLITS}', which has all files, or in 'prepare' --split-parts."
 _DIGITS = re.compile(r"[0-9]+")
+
+
+class FolderSplits(NamedTuple):
+    """The splits of a folder without an index.
+
+    Attributes:
+        files: split -> paths of its files; empty if there are none, or one that has all files.
+        told_by: what says so, for messages.
+        choices: the configurations of which one must be named, as none is the default.
+    """
+
+    files: dict[str, list[str]]
+    told_by: str = "the names of its files"
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{split} {len(files):,}" for split, files in self.files.items())
+        return f"it has splits by {self.told_by} ({counts})"
+
+
+def folder_splits(store: Store, suffixes: Sequence[str]) -> FolderSplits:
+    """Return the splits of the files with these suffixes. Raises as `declared_splits`."""
+    paths = [entry.path for entry in store.files(suffixes=(*suffixes, *CARDS))]
+    cards = [path for path in CARDS if path in paths]
+    return splits_among(store, [path for path in paths if path.endswith(tuple(suffixes))], cards)
+
+
+def splits_among(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits:
+    """Return the splits of some files of a folder. Raises as `declared_splits`.
+
+    Args:
+        cards: names of the cards that the folder may have.
+    """
+    splits = declared_splits(store, paths, cards) if cards else None
+    if splits is None:
+        return FolderSplits(splits_in(paths))
+    return splits._replace(files={}) if _is_all(splits.files, paths) else splits
+
+
+def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits | None:
+    """Return the splits of files that the card of their folder declares; None if it declares none of these files.
+
+    Raises:
+        ConfigError: the card is no YAML, or its configurations have another form than the Hub's.
+    """
+    configs: dict[str, dict[str, Any]] = {}
+    card = cards[0]
+    for name in cards:  # what the second has replaces what the first has
+        if store.exists(name):
+            configs, card = _configs(store, name) or configs, name
+    default = [name for name, one in configs.items() if len(configs) == 1 or name == "default" or one.get("default")]
+    if len(default) > 1:
+        raise _malformed(f"it has several default configurations, {', '.join(default)}", store.locate(card))
+    files: dict[str, list[str]] = {}
+    for name in sorted(configs, key=lambda name: name not in default):
+        for split, chosen in _declared(configs[name], paths).items():
+            if chosen:
+                files[split if name in default else f"{name}/{split}"] = chosen
+    return FolderSplits(files, f"the head of its {card}", () if default else tuple(configs)) if files else None
+
+
+def _configs(store: Store, card: str) -> dict[str, dict[str, Any]]:
+    """Return the configurations that a card declares, by name; empty if it declares none."""
+    where, text = store.locate(card), store.read(card).decode("utf-8-sig", "replace")
+    if card.endswith(".md"):
+        head = re.match(r"---[ \t]*\r?\n(.*?\n)?---[ \t]*(\r?\n|$)", text, re.DOTALL)
+        text = (head[1] or "") if head else ""
+    if "configs" not in text:
+        return {}
+    from feedmill.formats.yamls import read_settings
+
+    settings = read_settings(text, where)
+    configs = settings.get("configs") if isinstance(settings, dict) else None
+    if not configs:
+        return {}
+    if not isinstance(configs, list) or not all(isinstance(one, dict) and "config_name" in one for one in configs):
+        raise _malformed("its configs are no list of mappings with config_name", where)
+    for one in configs:
+        given = one.get("data_files")
+        entries = given if isinstance(given, list) else [] if given is None else [given]
+        if not all(
+            isinstance(entry, str)
+            or (isinstance(entry, dict) and set(entry) == {"split", "path"} and _are_texts(entry["path"]))
+            for entry in [*entries, one.get("data_dir") or ""]
+        ):
+            raise _malformed(f"the files of its configuration {one['config_name']} are no patterns of splits", where)
+    return {str(one["config_name"]): one for one in configs}
+
+
+def _are_texts(value: object) -> bool:
+    return all(isinstance(one, str) for one in (value if isinstance(value, list) else [value]))
+
+
+def _malformed(what: str, where: str) -> ConfigError:
+    return ConfigError(what, file=where, kind="bad-config", fix=f"Correct it as the Hub has it, or {_EVERYTHING}")
+
+
+def _declared(config: Mapping[str, Any], paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files of each split of one configuration, in the order of its patterns, then of their names."""
+    top = f"{config.get('data_dir') or ''}".removeprefix("./").strip("/")
+    top = f"{top}/" if top else ""
+    entries = config.get("data_files")
+    if entries is None:
+        return by_split([path for path in paths if path.startswith(top)], lambda path: path[len(top) :])
+    patterns: dict[str, list[str]] = {}
+    for entry in entries if isinstance(entries, list) else [entries]:
+        split, given = (str(entry["split"]), entry["path"]) if isinstance(entry, dict) else ("train", entry)
+        patterns.setdefault(split, []).extend(given if isinstance(given, list) else [given])
+    return {
+        split: list(
+            dict.fromkeys(
+                path
+                for form in (_regex(top + pattern.removeprefix("./")) for pattern in given)
+                for path in sorted(paths)
+                if form.fullmatch(path)
+            )
+        )
+        for split, given in patterns.items()
+    }
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a pattern of paths: ``**`` is any number of folders, ``*`` stays in one."""
+    form = ""
+    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", pattern, re.DOTALL):
+        if len(token) > 2 and token[0] == "[":
+            inside = token[1:-1].replace("\\", r"\\").replace("^", r"\^")
+            form += f"[^{inside[1:]}]" if inside[0] == "!" else f"[{inside}]"
+        else:
+            form += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token, re.escape(token))
+    return re.compile(form, re.DOTALL)
 
 
 def splits_in(paths: Sequence[str]) -> dict[str, list[str]]:
@@ -51,17 +192,23 @@ def splits_in(paths: Sequence[str]) -> dict[str, list[str]]:
         split: sorted((path for form in forms for path in alike[form]), key=place.__getitem__)
         for split, forms in sorted(by_split(list(alike), str).items(), key=lambda one: one[0] != "train")
     }
-    return {} if len(found) == 1 and len(next(iter(found.values()))) == len(paths) else found
+    return {} if _is_all(found, paths) else found
 
 
-def unknown_split(url: str, split: str, parts: Mapping[str, object]) -> NotFound:
-    """Return the error for a split that no name of a file tells."""
-    there = f"there are {', '.join(parts)}" if parts else "there are none"
+def _is_all(splits: Mapping[str, Sequence[str]], paths: Sequence[str]) -> bool:
+    return len(splits) == 1 and len(next(iter(splits.values()))) == len(paths)
+
+
+def unknown_split(url: str, split: str, splits: FolderSplits, fix: str = "Name one of these.") -> NotFound:
+    """Return the error for a split that a folder does not have."""
+    there = f"there are {', '.join(splits.files)}" if splits.files else "there are none"
+    if splits.choices:
+        there += f", of the configurations {', '.join(splits.choices)}, and none is the default"
     return NotFound(
-        f"there is no split {split!r}: by the names of its files, {there}",
+        f"there is no split {split!r}: by {splits.told_by}, {there}",
         file=url,
         kind="no-such-split",
-        fix="Name one of these." if parts else "Open it without a split.",
+        fix=fix if splits.files else "Open it without a split.",
     )
 
 

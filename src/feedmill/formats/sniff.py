@@ -11,7 +11,7 @@ from typing import Literal
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.format import ALL_SPLITS, TOKENS, TRAIN_OR_ALL, Detected, Format, OpenRequest, named
-from feedmill.formats.hub_splits import splits_in, unknown_split
+from feedmill.formats.hub_splits import FolderSplits, folder_splits, splits_in, unknown_split
 from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
@@ -309,12 +309,14 @@ def open_found(
                 f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
             )
     whole, split = split, None if split == ALL_SPLITS else split
-    parts = _parts(found) if files is None else {}
+    splits = _splits(found, whole) if files is None else FolderSplits({})
+    parts = splits.files
     names = found.names
     if split is not None and not found.format.splits:
-        split = ("train" if "train" in parts else None) if split == TRAIN_OR_ALL else split
+        if split == TRAIN_OR_ALL:
+            split = "train" if parts else None
         if split is not None and split not in parts:
-            raise _no_split(found, url, split, parts)
+            raise _no_split(found, url, split, splits)
         names = names if split is None else tuple(parts[split])
     wanted = OpenRequest(found.store, found.name, url, names, split, split_config, files, token_size, found.remarks)
     try:
@@ -329,31 +331,37 @@ def open_found(
         dataset.split = split
         dataset._named = partial(_counts, found, url, parts, token_size)
     if whole != ALL_SPLITS:
-        dataset.notes = _notes(found, url, split, parts)
+        dataset.notes = _notes(found, url, split, splits)
     return dataset
 
 
-def _parts(found: Detected) -> dict[str, list[str]]:
-    """Return the files of each split of a folder that has splits only by the names of its files; empty without."""
+def _splits(found: Detected, asked: str | None) -> FolderSplits:
+    """Return the splits of a folder that only its card or the names of its files tell; none without."""
     format = found.format
     if format.splits or found.name or found.names or not set(format.folders) & set(format.listed):
-        return {}
-    return splits_in([entry.path for entry in found.store.files(suffixes=format.folders)])
+        return FolderSplits({})
+    try:
+        return folder_splits(found.store, format.folders)
+    except ConfigError:
+        if asked != ALL_SPLITS:
+            raise
+        return FolderSplits({})
 
 
 def _counts(found: Detected, url: str, parts: dict[str, list[str]], token_size: int | None) -> dict[str, int]:
     return {split: len(open_found(found, url, split=split, token_size=token_size)) for split in parts}
 
 
-def _notes(found: Detected, url: str, split: str | None, parts: dict[str, list[str]]) -> list[str]:
-    """Return notes on files whose names tell splits that were not asked for, and on files that are in no split."""
+def _notes(found: Detected, url: str, split: str | None, splits: FolderSplits) -> list[str]:
+    """Return notes on splits that were not asked for, and on files that are in no split."""
     if is_pattern(url) and (mixed := splits_in(found.names)):
-        return [f"{url}: the files have names of splits ({_shown(mixed)}), and all of them are read"]
+        return [f"{url}: {FolderSplits(mixed)}, and all files are read"]
+    parts = splits.files
     if not parts:
         return []
     if split is None:
         return [
-            f"{found.store.url}: its files have names of splits ({_shown(parts)}), and all of them are read:"
+            f"{found.store.url}: {splits}, and all files are read:"
             f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
         ]
     known = {path for files in parts.values() for path in files}
@@ -362,17 +370,13 @@ def _notes(found: Detected, url: str, split: str | None, parts: dict[str, list[s
         return []
     from feedmill.formats.unread_files import listed
 
-    return [f"{found.store.url}: {listed(rest)} not read: names of other files tell splits, and {split!r} was opened"]
+    return [f"{found.store.url}: {listed(rest)} not read: in no split by {splits.told_by}, and {split!r} was opened"]
 
 
-def _shown(parts: dict[str, list[str]]) -> str:
-    return ", ".join(f"{split} {len(files):,}" for split, files in parts.items())
-
-
-def _no_split(found: Detected, url: str, split: str, parts: dict[str, list[str]]) -> NotFound:
+def _no_split(found: Detected, url: str, split: str, splits: FolderSplits) -> NotFound:
     """Return the error for a split of data without splits. 'prepare' only divides the tars of a folder."""
-    if parts:
-        return unknown_split(url, split, parts)
+    if splits.files:
+        return unknown_split(url, split, splits, f"Name one of these, or '{ALL_SPLITS}' for all files.")
     what, fix = f"this {found.kind} has no splits", "Open it without a split."
     if found.names:
         what = "files that are listed have none, but their folder can have splits"

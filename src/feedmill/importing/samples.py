@@ -37,6 +37,7 @@ from feedmill.samples.encode import Encoder
 from feedmill.samples.imageheader import image_header, orientation_in
 from feedmill.samples.media import kind_of_header, probe
 from feedmill.storage import LocalStore, Store, open_store
+from feedmill.storage.reasons import HEAD, instead_of_data
 from feedmill.writing.destination import Destination
 from feedmill.writing.encoding import Encoded, Encoding, Taker
 from feedmill.writing.shard import PATTERN, Layout, Shard
@@ -323,7 +324,7 @@ def _fault(path: str, kind: str, data: bytes, in_full: bool) -> str | None:
         expected = "image" if kind == IMAGE else "av"
         return None if kind_of_header(data) == expected else f"not {_A[kind]} (its first bytes are of another kind)"
     except Exception:  # each codec raises its own error classes
-        return f"{_A[kind]} that does not decode"
+        return f"{_A[kind]} that does not decode{instead_of_data(data[:HEAD])}"
     return None
 
 

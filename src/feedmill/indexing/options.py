@@ -64,7 +64,8 @@ class SplitAndDescribe(Options):
             "Ratio of shards (or lines of a .jsonl) for train, val and test.",
             text=str,
             more="Without it and `split_parts`, the present splits are kept and new shards go to the first of them; a"
-            " new dataset becomes one split, train.",
+            " new dataset has the splits that names of shards tell, such as ``train-0.tar`` and ``test-0.tar``, and new"
+            " shards of it go where theirs tell; else it becomes one split, train.",
         ),
     ] = None
     split_parts: Annotated[Sequence[str], Opt("NAME:REGEX", "Shards of one split, by path; repeatable.")] = ()

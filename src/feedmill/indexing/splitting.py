@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
 from feedmill.errors import PATTERN_ERRORS, ConfigError
+from feedmill.formats.hub_splits import CARDS, splits_among
 from feedmill.formats.tar.names import expand
+from feedmill.formats.unread_files import listed
+from feedmill.storage import Store
 
 NAMES = ("train", "val", "test")
 
@@ -136,14 +139,42 @@ def by_pattern(shards: Sequence[str], patterns: Sequence[str], *, strict: bool =
     return out
 
 
-def extended(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> dict[str, list[str]]:
-    """Return the splits with new shards added to the first, so that no shard ever moves from val to train."""
+def by_names(store: Store, shards: Sequence[str]) -> dict[str, list[str]]:
+    """Return the splits that the card of a folder or the names of its shards tell; empty if they tell none.
+
+    They are those of the folder before it is prepared, but what is ``validation`` there is ``val`` here.
+    """
+    splits = splits_among(store, shards, [card for card in CARDS if store.exists(card)])
+    return {"val" if name == "validation" else name: files for name, files in splits.files.items()}
+
+
+def in_none(splits: Mapping[str, Sequence[str]], shards: Set[str]) -> list[str]:
+    """Return a warning about shards that are in no split, which names of others tell."""
+    rest = sorted(shards - {shard for names in splits.values() for shard in names})
+    return (
+        [f"{listed(rest)} in no split: names of other shards tell splits. --split-parts divides otherwise"]
+        if rest
+        else []
+    )
+
+
+def extended(
+    parts: Mapping[str, Sequence[str]], shards: Sequence[str], named: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """Return the splits with new shards added, so that no shard ever moves from val to train.
+
+    If the present splits are those that names tell, new shards are where theirs tell; else they join the first split.
+
+    Args:
+        named: see `by_names`.
+    """
     known = {shard for names in parts.values() for shard in names}
-    new = [shard for shard in shards if shard not in known]
     present = set(shards)
     kept = {name: [s for s in names if s in present] for name, names in parts.items()}
+    if named and all(set(named.get(name, ())) & known == set(kept.get(name, ())) for name in {*named, *kept}):
+        return {name: list(named.get(name, ())) for name in {**kept, **named}}
     first = next(iter(kept), "train")
-    return {**kept, first: [*kept.get(first, []), *new]}
+    return {**kept, first: [*kept.get(first, []), *(shard for shard in shards if shard not in known)]}
 
 
 def leaving(parts: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,8 @@ from feedmill.errors import ConfigError
 from feedmill.formats.columns import load_pyarrow
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.rollouts.steps import Record, steps_of
+
+_log = logging.getLogger("feedmill")
 
 _PER_TOKEN = {
     "token_ids": ("input_ids", np.int64),
@@ -47,7 +50,8 @@ class RolloutLoader:
 
     Raises:
         ConfigError: the recipe has no rollouts, or the rank is not below `world_size`. While iterating, of kind
-            ``too-few-samples``: the groups that a step needs did not come.
+            ``too-few-samples``: the groups that a step needs did not come; of kind ``plan-changed``: the run was drawn
+            with other settings, and no state is loaded. After one is, that is a warning.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class RolloutLoader:
         assert self.recipe.model.rollouts is not None
         self.rank, self.world_size, self.pad_id = rank, world_size, pad_id
         self.step, self.end = 0, steps
+        self._resumed = self._warned = False
         self._wait = float(self.recipe.model.rollouts.wait)
         self._version = version or (lambda step: step)
         self._clock, self._sleep = clock, sleep
@@ -87,9 +92,29 @@ class RolloutLoader:
             record = self.steps.take(
                 self.step, self.settings, self._version(self.step), self._wait, self._clock, self._sleep
             )
+            if record.settings != self.settings:
+                self._differs(record)
             batch = self._batch(record)
             self.step += 1
             yield batch
+
+    def _differs(self, record: Record) -> None:
+        """Refuse steps of another run under this run's name, or name steps that were drawn before a change."""
+        drawn, wanted = record.settings._asdict(), self.settings._asdict()
+        changed = ", ".join(
+            f"{name} {drawn[name]!r} instead of {wanted[name]!r}" for name in drawn if drawn[name] != wanted[name]
+        )
+        what = f"step {record.step} of {self.steps.run!r} was drawn with {changed}"
+        if not self._resumed:
+            raise ConfigError(
+                what,
+                file=self.steps.rollouts.path,
+                kind="plan-changed",
+                fix="Name a new run in the recipe ('run'), which draws its own steps, or resume the run from a state.",
+            )
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s: %s. It is read as it was drawn, as are later ones", self.steps.rollouts.path, what)
 
     def replay(self, step: int) -> dict[str, Any]:
         """Return this rank's batch of a step that was drawn. Raises `NotFound` if it was not, and `DataError`."""
@@ -137,7 +162,7 @@ class RolloutLoader:
                 kind="bad-state",
                 fix="Name the run of the state in the recipe ('run'), or begin the new run without a state.",
             )
-        self.step = step
+        self.step, self._resumed = step, True
 
 
 def _together(tables: list[Any]) -> Any:

@@ -123,8 +123,8 @@ def order_of(value: Value) -> tuple[int, Any]:
 
 
 def plain(value: Value) -> Value:
-    """Return a number without a fraction as an integer, and other values unchanged."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Return a number without a fraction as an integer if it is exact, and other values unchanged."""
+    return int(value) if isinstance(value, float) and abs(value) < _WHOLE and value.is_integer() else value
 
 
 class Collected:

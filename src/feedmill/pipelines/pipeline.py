@@ -41,7 +41,8 @@ class Verb(NamedTuple):
         in_place: whether its output lies beside its input, and is refused if it is there already.
         updates: whether it replaces outdated outputs without ``overwrite``.
         by_file: whether each file of its output needs one file of its input only, and is found again.
-        stages: how often the parts of a job array run at most, for one stage each.
+        stages: how often the parts of a job array run, for one stage each, by the options of the step. Where the amount
+            of data adds stages, the finish does what is left.
     """
 
     module: str
@@ -50,17 +51,27 @@ class Verb(NamedTuple):
     in_place: bool = False
     updates: bool = False
     by_file: bool = False
-    stages: int = 1
+    stages: Callable[[Mapping[str, Any]], int] = lambda _: 1
 
 
 VERBS = {
     "extract": Verb("curation.extract.extract", takes_output=True, takes_many=True, updates=True),
     "tag": Verb("curation.tag", takes_many=True, updates=True, by_file=True),
     "embed": Verb("curation.embed", takes_many=True, updates=True, by_file=True),
-    "dedupe": Verb("curation.dedupe.dedupe", takes_many=True, updates=True, stages=4),
-    "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True, stages=3),
+    "dedupe": Verb(
+        "curation.dedupe.dedupe",
+        takes_many=True,
+        updates=True,
+        stages=lambda options: 5 if options.get("near") or options.get("by") == "substrings" else 3,
+    ),
+    "decontaminate": Verb("curation.decontaminate.job", takes_many=True, updates=True, stages=lambda _: 4),
     "filter": Verb("filtering", updates=True),
-    "tokenize": Verb("tokens.verbs.tokenize", takes_output=True, takes_many=True, stages=2),
+    "tokenize": Verb(
+        "tokens.verbs.tokenize",
+        takes_output=True,
+        takes_many=True,
+        stages=lambda options: 1 if options.get("max_file_size") is None else 2,
+    ),
     "merge": Verb("tokens.verbs.merge", takes_output=True, takes_many=True),
     "shuffle": Verb("tokens.verbs.shuffle", takes_output=True, takes_many=True),
     "split": Verb("tokens.verbs.split", takes_output=True, takes_many=True),

@@ -25,11 +25,14 @@ import orjson
 import yaml
 
 from feedmill.errors import ConfigError, DataError, NotFound, StorageError, did_you_mean
+from feedmill.jobs.work import alone
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Step
 from feedmill.storage import LocalStore, Store, open_store, split_url
 
 _PARTS = _WORKERS = 16
+_JOBS = "submitted.json"
+"""The list of submitted jobs, in the folder of scripts and logs."""
 _ENDED = frozenset(
     [
         "BOOT_FAIL",
@@ -135,14 +138,19 @@ def submit(options: Run, steps: Sequence[Step], look: Callable[[int], tuple[list
         slurm.plan(steps, list(range(1, slurm.parts + 1)), last=False)
         slurm.done.scripts = dict(slurm.printed())
         return slurm.done
-    running = slurm.running()
-    if options.cancel:
-        slurm.cancel(running)
-    elif running:
-        slurm.done.notes.append("jobs of the last submission are in the queue: nothing was submitted")
-    elif steps and not options.dry_run and (missing := look(slurm.parts)) is not None:
-        slurm.plan(steps, missing[0], last=missing[1])
-        slurm.submit()
+    if options.dry_run:
+        slurm.running()
+        return slurm.done
+    os.makedirs(slurm.place, exist_ok=True)
+    with alone(slurm.store, _JOBS):  # two that submit at once would submit everything twice
+        running = slurm.running()
+        if options.cancel:
+            slurm.cancel(running)
+        elif running:
+            slurm.done.notes.append("jobs of the last submission are in the queue: nothing was submitted")
+        elif steps and (missing := look(slurm.parts)) is not None:
+            slurm.plan(steps, missing[0], last=missing[1])
+            slurm.submit()
     return slurm.done
 
 
@@ -211,7 +219,7 @@ class _Slurm:
         """Plan the chain. The first array of the first step has the parts `first`; with `last` no other follows."""
         size = self._largest() - 1  # an index is below MaxArraySize
         for step in steps:
-            stages = 1 if last else VERBS[step.verb].stages
+            stages = 1 if last else VERBS[step.verb].stages(step.options)
             for stage in range(1, stages + 1):
                 self._plan_parts(step, stage, stages, first, size)
                 first = range(1, self.parts + 1)
@@ -243,7 +251,7 @@ class _Slurm:
                 words = ["--parsable", *self._dependency([*jobs], number, after), os.path.join(self.place, script)]
                 job.id = _call("sbatch", *words).strip().partition(";")[0]
                 jobs.append(job)
-                self.store.write_bytes("submitted.json", msgspec.json.encode(_Submitted(1, jobs)))
+                self.store.write_bytes(_JOBS, msgspec.json.encode(_Submitted(1, jobs)))
                 self.done.scripts[script] = text
                 self.done.jobs[job.step] = self.done.jobs.get(job.step, 0) + max(1, len(tasks))
         except BaseException:
@@ -266,7 +274,7 @@ class _Slurm:
         return f"{self.name}-{_plain(step.name)}"
 
     def _script(self, name: str, step: Step, words: list[str], tasks: Sequence[int] = (), shift: int = 0) -> str:
-        options, logs = self.options, os.path.join(self.place, "logs")
+        options, logs = self.options, os.path.join(self.place, "logs").replace("%", "%%")
         settings = {
             "job-name": name,
             "chdir": os.getcwd(),
@@ -328,11 +336,11 @@ class _Slurm:
 
     def _submitted(self) -> list[_Job]:
         try:
-            return msgspec.json.decode(self.store.read("submitted.json"), type=_Submitted).jobs
+            return msgspec.json.decode(self.store.read(_JOBS), type=_Submitted).jobs
         except NotFound:
             return []
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            file = os.path.join(self.place, "submitted.json")
+            file = os.path.join(self.place, _JOBS)
             raise DataError(
                 f"the list of submitted jobs is corrupt ({error})",
                 file=file,

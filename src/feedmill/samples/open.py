@@ -81,8 +81,8 @@ def open(
             img2dataset; a path or URL. Patterns (``{000..099}``, ``*``) and lists of ``.tar``, ``.parquet`` or token
             files of one format (``.pbin``, ``.ds``, ``.bin``, ``.npy``) are opened as one dataset.
         split: name of a split; None or ``*`` opens everything except excluded shards and samples. A folder of files
-            in a format without splits has those that their names tell, as Hugging Face's ``load_dataset`` finds them
-            (``train-00000-of-00002.parquet``, ``test/0.tar``).
+            in a format without splits has those that a ``README.md`` of the Hub or their names tell, as Hugging Face's
+            ``load_dataset`` finds them (``train-00000-of-00002.parquet``, ``test/0.tar``, ``fr/train``).
         dataset_config: description in ``.nv-meta`` to use instead of ``dataset.yaml``, or manifest to use instead of
             ``manifest.jsonl``.
         split_config: split file in ``.nv-meta`` to use instead of ``split.yaml``.

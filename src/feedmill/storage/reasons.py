@@ -86,6 +86,16 @@ def content_of(begin: bytes) -> Content | None:
     return None
 
 
+def instead_of_data(begin: bytes) -> str:
+    """Return what a download left in the place of data, in parentheses: a pointer or an error page; empty for others.
+
+    >>> instead_of_data(b"<html>404</html>"), instead_of_data(b"no data")
+    (' (it is HTML)', '')
+    """
+    found = content_of(begin)
+    return f" (it is {found.name})" if found is not None and found.fix in (_POINTER, _SERVER) else ""
+
+
 def other_format(begin: bytes, *known: str, file: str | None = None) -> DataError | None:
     """Return the error for a file whose first bytes say that it is another one; None if they do not.
 

@@ -17,7 +17,7 @@ from feedmill.documents.file import LINES, DocumentFile, kind_of
 from feedmill.documents.find import find_documents
 from feedmill.documents.wildcards import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
-from feedmill.formats.hub_splits import by_split
+from feedmill.formats.hub_splits import FolderSplits, by_split, declared_splits, unknown_split
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
 from feedmill.tokens.ends import AUTO, declare_eos
@@ -203,12 +203,8 @@ def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[Docum
     is_one = files[0].folder != dataset or open_store(dataset).exists("state.json")
     if is_one:  # a file, or a folder saved as one split
         return files
-    splits = by_split(files, lambda file: file.path)
-    if split not in splits:
-        raise NotFound(
-            f"there is no split {split!r}",
-            file=dataset,
-            kind="no-such-split",
-            fix=f"The file names contain these splits: {', '.join(sorted(splits))}.",
-        )
-    return splits[split]
+    paths = {file.path: file for file in files}
+    splits = declared_splits(open_store(dataset), list(paths)) or FolderSplits(by_split(list(paths), str))
+    if split not in splits.files:
+        raise unknown_split(dataset, split, splits)
+    return [paths[path] for path in splits.files[split]]

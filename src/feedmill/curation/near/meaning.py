@@ -8,14 +8,16 @@
 5. *writing*: Attributes, in the form of `feedmill.curation.near.finish`; of images also a skip list of each dataset.
 
 Pairs in two clusters are not found. With up to `EXACT` documents there is one cluster. In memory of a unit are the ids
-and labels of a file, or one block of a cluster and as many of its vectors as `room` allows.
+and labels of a file, or one block of a cluster and as many of its vectors as `room` allows. Vectors in an object store
+are copied to the machine that reads them: those of a file, or, for centers and clusters, all.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +43,7 @@ from feedmill.formats.signatures import read_marker, write_marker
 from feedmill.jobs.engine import Where
 from feedmill.jobs.progress import Progress
 from feedmill.storage import Store, open_store, split_url
+from feedmill.storage.cache.copies import WORK, held_copy
 
 EXACT = 10_000
 """Number of documents up to which all pairs are compared."""
@@ -50,7 +53,7 @@ _SEED = 5
 
 
 class Source(NamedTuple):
-    """A file of documents or images, the number of its first one, and its vectors on this machine; the keys of samples
+    """A file of documents or images, the number of its first one, its vectors and their length; the keys of samples
     beside these, or empty."""
 
     file: DocumentFile
@@ -58,6 +61,7 @@ class Source(NamedTuple):
     rows: int
     ids: str
     vectors: str
+    dimension: int
     keys: str
 
 
@@ -115,10 +119,21 @@ class Job:
             out[own] = read_vectors(self.sources[number].vectors)[numbers[own] - self.sources[number].first]
         return unit(out)
 
-    @cached_property
+    @property
     def dimension(self) -> int:
         """Numbers of a vector."""
-        return max(int(read_vectors(source.vectors).shape[1]) for source in self.sources)
+        return max(source.dimension for source in self.sources)
+
+    @contextlib.contextmanager
+    def here(self, *numbers: int) -> Iterator[Job]:
+        """Yield the job with the vectors of some files, or of all, on this machine: copies, if these are in a store."""
+        with contextlib.ExitStack() as stack:
+            sources = list(self.sources)
+            for number in numbers or range(len(sources)):
+                folder, name = split_url(sources[number].vectors)
+                held = stack.enter_context(held_copy(open_store(folder or "."), name, kind=WORK))
+                sources[number] = sources[number]._replace(vectors=str(held.path))
+            yield replace(self, sources=tuple(sources))
 
 
 class Unit(NamedTuple):
@@ -148,11 +163,9 @@ def sources_of_vectors(files: list[DocumentFile], embeddings: str, folder: str) 
                 kind="settings-differ",
                 fix="Embed all documents with one model: feedmill documents embed --overwrite.",
             )
-        store = open_store(root)
-        if not store.is_local:
-            raise ConfigError("embeddings must be on a local disk", file=root, fix="Copy them to a local path.")
+        store, ids, dimension = open_store(root), str(found.options.get("ids")), int(found.options.get("dimension", 0))
         keys = store.locate(keys_of(path)) if isinstance(file, ImageFile) else ""
-        sources.append(Source(file, first, found.rows, str(found.options.get("ids")), store.locate(path), keys))
+        sources.append(Source(file, first, found.rows, ids, store.locate(path), dimension, keys))
         first += found.rows
         hashes.append(found.output.xxh3)
     return tuple(sources), hashes
@@ -253,14 +266,17 @@ def read_file(task: Unit) -> tuple[str, int]:
         own, rows = parse_documents(bytes(block), source.file.name, line)
         ids, lengths, line = ids + own, lengths + [len(row.text) for row in rows], line + len(own)
         go_on()
-    vectors, used = read_vectors(source.vectors), np.empty(len(ids), np.uint8)
-    if digest_ids(ids).hexdigest() != source.ids or len(vectors) != len(ids):
-        raise _other_documents(source.file)
-    for low in range(0, len(ids), _step(job)):
-        some = vectors[low : low + _step(job)]
-        if not np.isfinite(some).all():
-            raise ConfigError("an embedding is not finite", file=source.vectors, kind="bad-index", fix="Embed again.")
-        used[low : low + _step(job)] = some.any(axis=1)
+    used = np.empty(len(ids), np.uint8)
+    with job.here(task.number) as here:
+        vectors = read_vectors(here.sources[task.number].vectors)
+        if digest_ids(ids).hexdigest() != source.ids or len(vectors) != len(ids):
+            raise _other_documents(source.file)
+        for low in range(0, len(ids), _step(job)):
+            some = vectors[low : low + _step(job)]
+            if not np.isfinite(some).all():
+                what = "an embedding is not finite"
+                raise ConfigError(what, file=source.vectors, kind="bad-index", fix="Embed again.")
+            used[low : low + _step(job)] = some.any(axis=1)
     arrays: Arrays = {
         "ids": np.frombuffer(b"".join(ids), np.uint8),
         "id_ends": np.cumsum([len(one) for one in ids], dtype=np.int64),
@@ -301,7 +317,8 @@ def find_centers(task: Unit) -> int:
     if not job.store.exists(path):
         order = np.random.default_rng(_SEED).permutation(job.documents)
         order = order[: max(SAMPLE * job.clusters, 1)] if job.clusters > 1 else order[:1]
-        sample = job.rows(np.sort(order))[np.argsort(np.argsort(order))]
+        with job.here() as here:
+            sample = here.rows(np.sort(order))[np.argsort(np.argsort(order))]
         used = np.flatnonzero(sample.any(axis=1))
         found = centers_of(sample[used], min(job.clusters, max(1, len(used)))) if job.clusters > 1 else sample[:1]
         write_arrays(job.store, path, {"centers": np.ascontiguousarray(found).view(np.uint32)})
@@ -314,15 +331,15 @@ def assign(task: Unit) -> npt.NDArray[np.int64]:
     The array file has ``order`` int64[rows with a vector], and ``starts`` int64[clusters + 1]: the rows of cluster k
     are ``order[starts[k]:starts[k + 1]]``, ascending.
     """
-    job, source = task.job, task.job.sources[task.number]
+    job = task.job
     path = f"clusters-{task.number:05d}"
     if not job.store.exists(path):
         centers = read_arrays(job.store, "centers")["centers"].view(np.float32)
-        vectors = read_vectors(source.vectors)
         used = np.flatnonzero(_ids(job.folder, task.number)["used"])
         labels = np.zeros(len(used), np.int64)
-        if len(centers) > 1:
-            for low in range(0, len(used), _step(job)):
+        with job.here(task.number) as here:
+            vectors = read_vectors(here.sources[task.number].vectors)
+            for low in range(0, len(used) if len(centers) > 1 else 0, _step(job)):
                 go_on()
                 labels[low : low + _step(job)] = nearest(unit(vectors[used[low : low + _step(job)]]), centers)
         starts = np.zeros(job.clusters + 1, np.int64)
@@ -345,34 +362,39 @@ def compare(task: Unit) -> int:
     job = task.job
     path = _marks_name(job, task.number)
     if not job.store.exists(path):
-        files = [read_arrays(job.store, f"clusters-{number:05d}") for number in range(len(job.sources))]
-        members, kept, similarity, pairs = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)], 0
-        for cluster in range(task.low, task.high):
-            own = [
-                arrays["order"][arrays["starts"][cluster] : arrays["starts"][cluster + 1]] + source.first
-                for arrays, source in zip(files, job.sources, strict=True)
-            ]
-            numbers = np.concatenate(own)
-            if job.longest:
-                numbers = numbers[np.argsort(-_lengths(job, numbers), kind="stable")]
-            if len(numbers) > 1:
-                find = connect if job.connected else cover
-                witness, values, count = find(len(numbers), _rows(job, numbers), job.threshold, go_on)
-                removed = np.flatnonzero(witness != np.arange(len(numbers)))
-                members.append(numbers[removed])
-                kept.append(numbers[witness[removed]])
-                similarity.append(values[removed])
-                pairs += count
-        found = np.concatenate(members)
-        order = np.argsort(found)
-        arrays = {
-            "members": found[order],
-            "kept": np.concatenate(kept)[order],
-            "similarity": np.concatenate(similarity)[order].view(np.uint64),
-            "pairs": np.array([pairs], np.int64),
-        }
-        write_arrays(job.store, path, arrays)
+        with job.here() as here:
+            _compare(here, task, path)
     return int(read_arrays(job.store, path)["pairs"][0])
+
+
+def _compare(job: Job, task: Unit, path: str) -> None:
+    files = [read_arrays(job.store, f"clusters-{number:05d}") for number in range(len(job.sources))]
+    members, kept, similarity, pairs = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0)], 0
+    for cluster in range(task.low, task.high):
+        own = [
+            arrays["order"][arrays["starts"][cluster] : arrays["starts"][cluster + 1]] + source.first
+            for arrays, source in zip(files, job.sources, strict=True)
+        ]
+        numbers = np.concatenate(own)
+        if job.longest:
+            numbers = numbers[np.argsort(-_lengths(job, numbers), kind="stable")]
+        if len(numbers) > 1:
+            find = connect if job.connected else cover
+            witness, values, count = find(len(numbers), _rows(job, numbers), job.threshold, go_on)
+            removed = np.flatnonzero(witness != np.arange(len(numbers)))
+            members.append(numbers[removed])
+            kept.append(numbers[witness[removed]])
+            similarity.append(values[removed])
+            pairs += count
+    found = np.concatenate(members)
+    order = np.argsort(found)
+    arrays = {
+        "members": found[order],
+        "kept": np.concatenate(kept)[order],
+        "similarity": np.concatenate(similarity)[order].view(np.uint64),
+        "pairs": np.array([pairs], np.int64),
+    }
+    write_arrays(job.store, path, arrays)
 
 
 def _marks_name(job: Job, number: int) -> str:
