@@ -8,10 +8,14 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 STAMP  := $(VENV)/.kernels
 DEV    := $(STAMP) $(VENV)/.installed-dev
 KERNELS := $(shell find src/feedmill/kernels tools/kernels -name '*.py' -o -name '*.c')
-JOBS   ?= auto
+# Half as many processes again as cores: a fifth of their time, tests wait for what they have started.
+JOBS   ?= $(shell getconf _NPROCESSORS_ONLN | awk '{print int($$1 * 3 / 2 + 0.5)}')
 # A test that hangs is named, with what its threads are at, and the others go on: ten times what any takes on a busy
 # machine. Where that does not end it, as it hangs outside Python, its process is ended, and with it the run.
 HANGS  := --timeout 600 --timeout-method signal -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+# A process takes whole files, the longest first: what the tests of a file share is made once. (That one process gives
+# out each test by itself takes it longer, too: the time for that grows with the square of their number.)
+DIST   := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-quick test-all durations lint docs bench bench-peers clean
 
@@ -38,16 +42,16 @@ demo: $(STAMP)  ## the main job end to end, on data that every machine has
 # A process of the tests that crashes ends the run: pytest-xdist waits for ever for the one that takes its place.
 test: $(DEV)  ## every fast test, in parallel; `pytest` alone and test-all draw new examples each time
 	@echo "== running the tests"
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 $(HANGS)
+	@$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 $(HANGS)
 
 test-quick: $(DEV)  ## the tests that took least when they were last timed, and one of each kind: for every commit
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=quick --max-worker-restart 0 $(HANGS) --quick
+	@$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m 'not slow' --hypothesis-profile=quick --max-worker-restart 0 $(HANGS) --quick
 
 durations: $(DEV)  ## time every fast test again, for test-quick and the order of test: on a machine that does nothing else
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 --record-durations
+	@$(BIN)/python -m pytest -n $(JOBS) $(DIST) -m 'not slow' --hypothesis-profile=repeatable --max-worker-restart 0 --record-durations
 
 test-all: $(DEV)  ## the slow ones too
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	@$(BIN)/python -m pytest -n $(JOBS) $(DIST)
 
 lint: $(DEV)
 	@echo "== ruff, mypy, and pyright over the samples of the documentation"

@@ -133,7 +133,7 @@ def test_the_server_answers_counts_waits_and_ends(benchmarks: Any, tmp_path: Pat
 
 def _body(request: Any) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=10) as answer:
+    with opener.open(request, timeout=300) as answer:
         body: bytes = answer.read()
     return body
 

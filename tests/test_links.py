@@ -34,7 +34,7 @@ _noted: set[str] | None = None
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    if _noted is None:
+    if _noted is None or (event == "open" and isinstance(arguments[0], int)):  # a file that is open, by its number
         return
     if event == "open" and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
         _noted.add(str(arguments[0]))

@@ -23,12 +23,10 @@ def test_every_room_is_in_the_table() -> None:
     assert {name.split(".")[1] for name in house.modules() if "." in name} - {"__main__"} == set(house.levels())
 
 
-@pytest.mark.xdist_group("house")  # each process would read all modules
 def test_rooms_use_only_what_lies_below() -> None:
     assert not house.arrows_up()
 
 
-@pytest.mark.xdist_group("house")
 def test_no_module_imports_itself_through_others() -> None:
     """A package that its own modules name stands for what it imports, not for itself."""
     assert not house.circles()

@@ -116,7 +116,6 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {page: [error for error in found if error.startswith(f"{page}:")] for page in pages}
 
 
-@pytest.mark.xdist_group("pyright")
 def test_what_a_user_would_see_is_found_by_page_and_line(errors: dict[str, list[str]]) -> None:
     assert not errors["good.md"]
     bad = errors["bad.md"]
@@ -124,14 +123,12 @@ def test_what_a_user_would_see_is_found_by_page_and_line(errors: dict[str, list[
     assert sum("torhc" in error or "atuo" in error for error in bad) == 2
 
 
-@pytest.mark.xdist_group("pyright")
 def test_a_misspelt_word_of_an_option_is_an_error_in_an_editor(errors: dict[str, list[str]]) -> None:
     assert not errors["right.md"]
     expected = {f"wrong.md:{number}" for number in range(4, 4 + len(MISSPELT))}
     assert {error.split(": ")[0] for error in errors["wrong.md"]} == expected, errors
 
 
-@pytest.mark.xdist_group("pyright")
 def test_samples_and_batches_have_types(errors: dict[str, list[str]]) -> None:
     misspelt = ("nothing", "load_dataset", "captoin", "merged(", "num_workers")
     wrong = [n for n, line in enumerate(TYPED.splitlines(), 1) if any(word in line for word in misspelt)]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 
 from feedmill.cli.app import app
 from feedmill.storage import open_store
+from feedmill.storage.remote import options
 from feedmill.storage.remote.locks import ObjectLock
 from helpers import warm
 from helpers.engine_verbs import (
@@ -37,8 +39,8 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command
 
-_FAST = {"prepare", "prepare-media", "neardedupe", "convert-file", "reshard"}
-"""With the verbs of the tests below, tokenize and dedupe, they use each kind of unfinished work."""
+_FAST = {"prepare", "prepare-media", "convert-file", "reshard"}
+"""With tokenize and dedupe below, and neardedupe on Ray's nodes, they use each kind of unfinished work."""
 SOME = [verb if verb in _FAST else pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS]
 _STAGES = {
     "dedupe": 3,
@@ -202,7 +204,10 @@ def test_seven_parts_at_once_of_which_some_are_killed(
 
 @pytest.fixture
 def unreliable(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The server answers 503 to one request in seven. The value is the number of refusals; -1 ends them."""
+    """The server answers 503 to one request in seven. The value is the number of refusals; -1 ends them.
+
+    Each is sent again after some milliseconds, not seconds.
+    """
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
     answer, refused, chance = DomainDispatcherApplication.__call__, [0], random.Random(5)
@@ -215,6 +220,9 @@ def unreliable(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
         return answer(self, environ, start)
 
     monkeypatch.setattr(DomainDispatcherApplication, "__call__", sometimes)
+    soon = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=20), "base": 2}
+    for settings in (options._PATIENCE, options._HASTE):
+        monkeypatch.setitem(settings, "backoff", soon)
     yield refused
 
 

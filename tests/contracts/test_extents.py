@@ -140,7 +140,7 @@ def test_the_index_of_all_files_is_asked_for_at_once(
 ) -> None:
     url = str(_npz(tmp_path)) if kind == "npz" else make(tmp_path, kind)
     dataset = opened(url, kind)
-    together, first, lock = threading.Barrier(len(COUNTS), timeout=20), [len(COUNTS)], threading.Lock()
+    together, first, lock = threading.Barrier(len(COUNTS), timeout=300), [len(COUNTS)], threading.Lock()
     read = LocalStore.read
 
     def waiting(store: LocalStore, path: str, offset: int = 0, length: int | None = None) -> bytes:

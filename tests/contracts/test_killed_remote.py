@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from feedmill.cli.app import app
 from helpers import warm
+from helpers.durations import slow_but
 from helpers.remote_places import PART, PLACES, Place, cache, compare, local_tree, place, small_parts, source
 from helpers.remote_verbs import VERBS, arrange, make
 
@@ -165,8 +167,11 @@ def check(name: str, runs: Runs) -> None:
         assert runs.killed.cut or runs.largest < (PARTS * runs.part or 10 << 20)
 
 
-@pytest.mark.parametrize("place", ["s3", "files", "ftp"], indirect=True)
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(
+    ("name", "place"),
+    slow_but(product(FEW, ["s3", "files", "ftp"]), *product(FEW, ["s3"]), ("reshard", "files"), ("tokenize", "ftp")),
+    indirect=["place"],
+)
 def test_killed_it_is_finished_by_the_same_command(
     name: str, source: Path, place: Place, cache: Path, tmp_path: Path, small_parts: None
 ) -> None:

@@ -264,7 +264,7 @@ def test_a_lease_ends_after_a_while_on_another_machine(part, s3_bucket, machines
     with pytest.raises(StorageError) as caught:
         ObjectLock(open_store(f"{s3_bucket}/d"))  # a run without an engine does not wait
     assert caught.value.kind == "busy" and "wait 90 seconds" in caught.value.fix
-    monkeypatch.setattr(locks, "EXPIRY", 1.5)
+    monkeypatch.setattr(locks, "EXPIRY", 0.3)
     monkeypatch.setattr(locks, "_LOOK", 0.1)
     for wanted in (part or None, 9, None):
         ObjectLock(open_store(f"{s3_bucket}/d"), part=wanted, lease=True).close()

@@ -53,9 +53,7 @@ from helpers.engine_verbs import (
 )
 from helpers.kills import command, finish
 from helpers.near_copies import covered, make_shapes, read_attributes
-from helpers.ray_cluster import RAY_MISSING, SECRET, on_ray
-
-pytestmark = on_ray
+from helpers.ray_cluster import RAY_MISSING, SECRET
 
 
 def call(words: list[str]) -> None:
@@ -379,7 +377,7 @@ def other_port(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_a_port_of_something_else_is_named(other_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip(RAY_MISSING)
-    monkeypatch.setattr(ray_engine, "_PATIENCE", 1.0)
+    monkeypatch.setattr(ray_engine, "_PATIENCE", 0.2)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray itself tries for minutes"))
     with pytest.raises(ConfigError, match=f"127.0.0.1:{other_port} listens, but does not answer as the head") as caught:

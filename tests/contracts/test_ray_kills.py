@@ -44,9 +44,9 @@ from helpers.engine_verbs import (
     upload,
 )
 from helpers.kills import finish
-from helpers.ray_cluster import NODE, RAY_MISSING, on_ray, two_nodes, workers_of
+from helpers.ray_cluster import NODE, RAY_MISSING, two_nodes, workers_of
 
-pytestmark = [on_ray, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 KILLED = ("tokenize", "dedupe", "neardedupe", "tag")
 

@@ -6,12 +6,11 @@ import json
 import re
 import runpy
 import shlex
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from helpers.pages import Block, Session, one_thread
+from helpers.pages import Block, Session
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs/notebooks"
 MADE = runpy.run_path(str(NOTEBOOKS / "make.py"))["notebooks"]()
@@ -53,8 +52,9 @@ WHOLE = [
 def test_the_cells_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
-    with nullcontext() if path.stem == "order" else one_thread():
-        count, printed = run(path)
+    if path.stem != "order":
+        pytest.importorskip("torch")
+    count, printed = run(path)
     assert count >= 3
     expected = {
         "order": "True True",

@@ -10,9 +10,10 @@ from feedmill.documents.read import ranged_lines
 from feedmill.documents.textpath import TextReader, parse_path
 from feedmill.documents.typed import Typed, TypedReader
 from feedmill.formats.documents import rows_of
+from helpers.durations import examples
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.text(alphabet="ab\n\r", max_size=60), st.lists(st.integers(0, 60), max_size=6), st.integers(1, 9))
 def test_ranges_together_give_each_line_once(text: str, cuts: list[int], block: int) -> None:
     data = text.encode()
@@ -42,7 +43,7 @@ LINES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.lists(LINES, max_size=6), st.booleans())
 def test_lines_read_at_once_are_those_read_one_by_one(lines: list[str], closed: bool) -> None:
     block = ("\n".join(lines) + ("\n" if closed else "")).encode("utf-8", "surrogatepass")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,14 +15,11 @@ pytest.importorskip("sklearn", reason="the extra lab is not installed")
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
     import mixture
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads of a small model wait for each other on a busy machine
-    yield mixture
-    torch.set_num_threads(threads)
+    return mixture
 
 
 @pytest.mark.slow  # the tutorial goes the same way in the default run

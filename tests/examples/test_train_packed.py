@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,15 +17,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
+def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import attention
     import train_packed
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads of a small model wait for each other on a busy machine
-    yield attention, train_packed
-    torch.set_num_threads(threads)
+    return attention, train_packed
 
 
 def same(packed: float, alone: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from feedmill.formats import line_ranges
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.tokens.verbs.index import index
+from helpers.durations import slow_but
 
 TEXTS = {
     "plain": b'{"a": 1}\n' * 40,
@@ -31,8 +33,10 @@ def in_parts(verb: Callable[[], Any]) -> Any:
         return verb()
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(
+    ("text", "size"),
+    slow_but(product(TEXTS, [1, 7, 64, 1 << 20]), *product(TEXTS, [1, 64]), ("blank", 1 << 20)),
+)
 def test_ranges_give_the_index_of_one_pass(
     text: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

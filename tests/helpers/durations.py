@@ -102,9 +102,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         quick = {item for item in items if is_quick(item.nodeid)}
         config.hook.pytest_deselected(items=[item for item in items if item not in quick])
         items[:] = [item for item in items if item in quick]
-    if _is_worker():  # the longest files first, so that no process ends with one while the others wait
+    if _is_worker():  # the longest files first, and before them new ones: no process ends with one while others wait
         seconds = {file: sum(known["long"].values()) for file, known in record().items()}
-        items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+        items.sort(key=lambda item: -seconds.get(_file(item.nodeid), float("inf")))
 
 
 def is_quick(name: str) -> bool:

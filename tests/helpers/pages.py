@@ -21,7 +21,6 @@ import io
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,23 +55,6 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """torch computes on one thread: several threads of a small model wait for each other on a busy machine."""
-    try:
-        import torch
-    except ImportError:
-        import pytest  # here, as a newcomer's environment has none
-
-        pytest.skip("torch is not installed")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 class Session:
     """Runs the blocks of one page, in the current folder."""
 
@@ -84,9 +66,12 @@ class Session:
 
     def run(self) -> None:
         text = self.page.read_text()
-        with one_thread() if "import torch" in text else contextlib.nullcontext():
-            for block in blocks(text):
-                getattr(self, block.language)(block)
+        if "import torch" in text:
+            import pytest  # here, as a newcomer's environment has none
+
+            pytest.importorskip("torch")
+        for block in blocks(text):
+            getattr(self, block.language)(block)
 
     def python(self, block: Block) -> None:
         if ">>>" in block.text:

@@ -16,7 +16,6 @@ import pytest
 from feedmill.jobs.ray_engine import _SETTINGS, RayEngine
 
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
-on_ray = pytest.mark.xdist_group("ray")  # one process of pytest-xdist has the cluster
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
 SECRET = "LEAKED-0123456789-SECRET"
 _FAST = {
@@ -82,6 +81,7 @@ def two_nodes(variables: Mapping[str, str] | None = None, **head_options: Any) -
         for name, value in {**_SETTINGS, **own, **(variables or {})}.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
+        patch.delenv("FEEDMILL_CACHE_DIR", raising=False)  # nodes get the variables of this process
         try:
             try:
                 cluster = _started(home, 0, head_options)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import feedmill as fm
+from helpers import warm
 from helpers.range_server import RangeServer, range_server
 
 ROOT = Path(__file__).parents[2]
@@ -64,8 +65,8 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory):
     folder, order = tmp_path_factory.mktemp("closing"), random.Random(0)
-    samples = [{"__key__": f"k{i:05}", "bin": order.randbytes(15_000)} for i in range(3000)]
-    fm.write(str(folder), samples, max_shard_samples=1000, progress=False)
+    samples = [{"__key__": f"k{i:05}", "bin": order.randbytes(15_000)} for i in range(900)]
+    fm.write(str(folder), samples, max_shard_samples=300, progress=False)
     with range_server() as running:
         for path in folder.rglob("*"):
             if path.is_file():
@@ -103,7 +104,7 @@ def test_it_ends_at_once(server: RangeServer, mode: str, fault: str, tmp_path: P
     }
     command = [sys.executable, str(script), server.options["endpoint"], mode, fault]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
+    with warm.Popen(command, text=True, env=environment, **pipes) as child:
         assert child.stdin is not None and child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         server.faults.clear()

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pickle
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ from feedmill.samples.open import open as open_dataset
 from feedmill.samples.stores import FileStore
 from feedmill.samples.types import BASE_FIELDS, TypedSample, sample_type
 from helpers.digests import GOLDEN, digest, expected, golden_digest
+from helpers.durations import slow_but
 
 POLY = GOLDEN / "crude_polylithic"
+PROCESS = Workers(1, processes=True)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,8 +74,13 @@ def raw(path: str, **options: Any) -> Any:
     return open_dataset(path, decode=None, **options)
 
 
-@pytest.mark.parametrize("workers", [0, 2, Workers(1, processes=True)])
-@pytest.mark.parametrize("name", ["jsonl_cooked", "both_cooked"])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    slow_but(
+        product(["jsonl_cooked", "both_cooked"], [0, 2, PROCESS]),
+        *[("jsonl_cooked", 0), ("both_cooked", 2), ("both_cooked", PROCESS)],
+    ),
+)
 def test_golden_cooked_samples(name: str, workers: Any) -> None:
     torch = pytest.importorskip("torch")
     entry = expected("crude_polylithic")["loads"][name]

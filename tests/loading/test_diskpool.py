@@ -254,13 +254,13 @@ def test_a_file_that_was_read_while_it_waited_for_space_lets_others_go_first(tmp
     pool = FileStoreCachePool(parent_cache_dir=tmp_path, num_workers=1, max_cache_count=1)
     first, waiting, again = (pool.get_lazy(store, name) for name in ("a", "b", "b"))
     other = pool.get_lazy(store, "c")
-    assert first.entry.result(30) and first.cache_path is not None and first.cache_path.is_file()
+    assert first.entry.result(120) and first.cache_path is not None and first.cache_path.is_file()
     eventually(lambda: waiting.entry.held is not None)
     assert not waiting.entry.done() and waiting.get() == "b" and waiting.entry is again.entry
     with pytest.raises(TimeoutError, match="was not fetched"):
         again.entry.result(0.05)
     assert first.get() == "a" and first.cache_path is None
-    assert other.entry.result(30) and not again.entry.done()
-    assert other.get() == "c" and again.entry.result(30) and again.get() == "b"
+    assert other.entry.result(120) and not again.entry.done()
+    assert other.get() == "c" and again.entry.result(120) and again.get() == "b"
     eventually(lambda: pool.held == (0, 0))
     pool.close()

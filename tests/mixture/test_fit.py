@@ -24,6 +24,13 @@ STAGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def few_refits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interval takes most of the time of a fit, and only its own tests ask how wide it is."""
+    if "interval" not in request.node.name:
+        monkeypatch.setattr("feedmill.mixture.models._REFITS", 20)
+
+
 class KnownLaw:
     """Losses of four domains, each ``c + exp(t . weights)``."""
 

@@ -113,7 +113,7 @@ def test_every_packed_row_leads_to_its_raw_lines_on_any_layout_of_ranks(
     root, _ = made
     plan = fm.Recipe.load(root / "recipe.yaml").plan()
     batch, seen = 16, 0
-    for step in chosen(len(plan) // batch, 1000 // batch + 1):
+    for step in chosen(len(plan) // batch, 400 // batch + 1):
         for rank in range(world):
             report = trace(plan, step=step, global_batch=batch, rank=rank, world=world, origins=True, show=True)
             for entry in report.facts["entries"]:
@@ -124,7 +124,7 @@ def test_every_packed_row_leads_to_its_raw_lines_on_any_layout_of_ranks(
                 assert ids_of(origin["text"].encode())[slice(*entry["span"])] == tokens.tolist()
                 assert [one["verb"] for one in origin["through"]] == ["tokenize", "filter"]
             seen += len({entry["position"] for entry in report.facts["entries"]})
-    assert seen >= min(1000, len(plan) - batch)
+    assert seen >= min(400, len(plan) - batch)
 
 
 def test_a_raw_line_leads_to_all_outputs_and_steps(made: tuple[Path, list[list[bytes]]]) -> None:

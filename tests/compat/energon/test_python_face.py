@@ -639,7 +639,7 @@ def test_states_of_ranks_over_torch_distributed() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     out = context.Queue()
     ranks = [context.Process(target=_rank, args=(rank, port, out)) for rank in range(2)]
     for rank in ranks:

@@ -92,7 +92,7 @@ def prepare(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("signatures", "step", "full"), slow_but(product(["", "s"], [30, 9, 1], [28]), ("s", 30, 28)) + SPILLS
+    ("signatures", "step", "full"), slow_but(product(["", "s"], [60, 9, 1], [28]), ("s", 60, 28)) + SPILLS
 )
 def test_killed_at_every_write(tmp_path: Path, signatures: str, step: int, full: int) -> None:
     """Of a second run, after a first one over one of the files."""

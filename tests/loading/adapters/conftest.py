@@ -14,5 +14,5 @@ def no_worker_outlives_its_test() -> Iterator[None]:
     if multiprocessing.active_children():
         gc.collect()
         for child in multiprocessing.active_children():
-            child.join(30)
+            child.join(120)
         assert not multiprocessing.active_children()

@@ -300,9 +300,9 @@ def varied(rng: random.Random, recipe: dict[str, Any]) -> dict[str, Any]:
     return recipe
 
 
-@pytest.mark.parametrize("seed", slow_but(range(6), 0, 1))
+@pytest.mark.parametrize("seed", slow_but(range(6), 0))
 def test_the_decision_is_that_of_comparing_every_sample(seed: int) -> None:
-    """360 pairs of recipes, each resumed at five positions, some over data that grew or changed; 120 by default."""
+    """360 pairs of recipes, each resumed at five positions, some over data that grew or changed; 60 by default."""
     rng = random.Random(seed)
     allowed = refused = 0
     for _ in range(60):

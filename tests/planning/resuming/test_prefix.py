@@ -168,11 +168,11 @@ def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_diff
 ) -> None:
     """Pairs of trees, each at several positions; the expected answer by locating all samples before.
 
-    The default run has 200 of 1,600 pairs.
+    The default run has 100 of 800 pairs.
     """
     rng = random.Random(seed)
     proven = proven_of_equal = equal = 0
-    for _ in range(200):
+    for _ in range(100):
         used = rng.randint(2, 4)
         leaves = rng.sample(range(5), used)
         tree = random_tree(rng, leaves)
@@ -201,7 +201,7 @@ def test_a_proof_by_structure_is_never_wrong_and_evaluation_finds_the_first_diff
             monkeypatch.setattr(proof, "MOST", 1000)
             wanted = None if total <= first else proof.Difference(first, True)
             assert proof.first_difference(old, new, same_leaves, total) == wanted
-    assert proven > 100 and proven_of_equal > 0.6 * equal
+    assert proven > 50 and proven_of_equal > 0.6 * equal
 
 
 @pytest.mark.parametrize("seed", slow_but(range(4), 0))
