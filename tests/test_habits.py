@@ -60,6 +60,22 @@ def test_a_loader_has_rank_and_world_size_and_no_set_epoch(lines: Path) -> None:
     assert copy.copy(loader).position == pickle.loads(pickle.dumps(loader)).position == 0
 
 
+def test_next_of_a_loader_continues_the_running_iteration(lines: Path) -> None:
+    loader, other = (fm.Loader(lines, 4, rank=0, world_size=1, epochs=1) for _ in range(2))
+    keys = [batch["__key__"] for batch in other]
+    assert [next(loader)["__key__"], next(loader)["__key__"]] == keys[:2] and loader.position == 8
+    for batch in loader:
+        assert batch["__key__"] == keys[2] and next(loader)["__key__"] == keys[3]
+        break
+    copied = pickle.loads(pickle.dumps(loader))
+    assert next(loader)["__key__"] == next(copied)["__key__"] == keys[4]
+    for ended in (loader, copied, other):
+        with pytest.raises(StopIteration):
+            next(ended)
+    loader.load_state_dict(fm.Loader(lines, 4, rank=0, world_size=1, epochs=1).state_dict())
+    assert next(loader)["__key__"] == keys[0]
+
+
 def test_a_hint_names_only_what_exists(lines: Path) -> None:
     dataset = fm.open(lines)
     for hint in [*fm._HINTS.values(), *base.HINTS.values(), *checks.HINTS.values()]:
@@ -151,12 +167,21 @@ GUESSES: list[tuple[str, str | None]] = [
     ("len(rows.filter(lambda sample: sample['json']['n'] > 1))", None),
     ("ds.to_arrow(['caption']).num_rows", None),
     ("ds + ds", "fm.Plan.over"),
+    ("ds.preview()", r"dataset.show\(\)"),
+    ("ds.stats()", r"dataset.describe\(\)"),
+    ("ds.train", "split=name"),
+    ("fm.info(ds)", "pass 'cards'"),
+    ("fm.preview(ds)", "pass 'cards'"),
+    ("str(fm.info('cards')).index('\\n  \"samples\": 8')", None),
+    ("fm.report([ds], 'report.html')", "pass 'cards'"),
+    ("fm.preview('cards'), fm.report('cards', 'report.html')", None),
     # load
     ("next(iter(DataLoader(ds, batch_size=4)))", "to_torch"),
     ("next(iter(DataLoader(ds.to_torch(), batch_size=4)))", None),
     ("fm.DataLoader(ds, 4)", "fm.Loader"),
     ("next(iter(fm.Loader(ds, batch_size=4)))['caption']", None),
     ("next(iter(fm.Loader('cards', 4)))['image'].shape", None),
+    ("next(fm.Loader(ds, 4))['caption']", None),
     ("fm.Loader(ds, 4, shuffle=True)", "the plan decides the order"),
     ("fm.Loader(ds, 4, num_workers=2)", "'workers'"),
     ("len(fm.Loader(ds, 4, epochs=1))", None),

@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.dry_run import active
+from feedmill.jobs.engine import is_alone
 from feedmill.jobs.options import AllowStale, Arg, Flag, Ids, Opt, Path, Paths, PythonOnly, call, verb
 from feedmill.tokens.options import Passing
 
@@ -20,7 +22,8 @@ _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 class Filter(Passing, AllowStale, Ids):
     """Write the documents that pass: by attributes (CONFIG or --preset), or from token files and JSONL files by length.
 
-    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md.
+    A CONFIG can also replace spans of text, and sample and merge streams; see docs/filter.md. Attributes that presets
+    need are computed first.
     """
 
     inputs: Annotated[
@@ -38,7 +41,7 @@ class Filter(Passing, AllowStale, Ids):
     _: KW_ONLY
     preset: Annotated[
         Sequence[str] | None,
-        Opt("NAME", "Filter documents by published rules: gopher, c4 or fineweb; repeatable."),
+        Opt("NAME", "Filter documents by published rules (gopher, c4, fineweb) or by duplicates; repeatable."),
     ] = None
     overwrite: Annotated[
         bool,
@@ -73,8 +76,9 @@ def filter(options: Filter) -> Any:
             f" dataset.filter(function), or pass {opened!r}"
         )
     inputs = os.fspath(options.inputs) if isinstance(options.inputs, os.PathLike) else options.inputs
+    computed: tuple[str, ...] = ()
     if options.preset:
-        inputs = _by_presets(inputs, options)
+        inputs, computed = _by_presets(inputs, options)
     elif options.output is not None:
         _refuse(options, _OF_DOCUMENTS, "a configuration that filters documents")
         from feedmill.tokens.verbs.filter import filter as filter_tokens
@@ -95,7 +99,9 @@ def filter(options: Filter) -> Any:
         allow_empty=config.allow_empty or options.allow_empty,
         id=options.id or config.id,
     )
-    return mix(config, workers=options.workers, progress=options.progress, overwrite=options.overwrite)
+    report = mix(config, workers=options.workers, progress=options.progress, overwrite=options.overwrite)
+    report.computed = list(computed)
+    return report
 
 
 def _refuse(options: Filter, names: Sequence[str], what: str) -> None:
@@ -107,14 +113,15 @@ def _refuse(options: Filter, names: Sequence[str], what: str) -> None:
             raise ConfigError(f"{option} is for {what}", kind="bad-option", fix="Omit it. See docs/filter.md.")
 
 
-def _by_presets(inputs: Any, options: Filter) -> FilterConfig:
+def _by_presets(inputs: Any, options: Filter) -> tuple[FilterConfig, tuple[str, ...]]:
     """Return the configuration of documents, an output folder and presets: one stream, named like its dataset.
 
-    It has the attribute sets beside the documents that the rules need.
+    It has the attribute sets beside the documents that the rules need. Those that do not exist are computed, and
+    returned too; except in a part of a job array, in which each verb is a job of its own.
     """
     from feedmill.curation.mix.config import FilterConfig, Stream
-    from feedmill.curation.mix.limits import preset
-    from feedmill.curation.mix.names import sets_with
+    from feedmill.curation.mix.limits import MARKS, preset
+    from feedmill.curation.mix.names import sets_beside, sets_with
     from feedmill.documents.find import find_in_datasets
     from feedmill.storage import canonical_location
 
@@ -128,17 +135,40 @@ def _by_presets(inputs: Any, options: Filter) -> FilterConfig:
         )
     documents = [os.fspath(path) for path in inputs]
     names = (options.preset,) if isinstance(options.preset, str) else tuple(options.preset or ())
-    rules = tuple(dict.fromkeys(rule for name in names for rule in preset(name, "--preset")))
     files = find_in_datasets(documents, [], id=options.id)
+    known = sets_beside(files)
+    marks = [mark for mark in MARKS if mark in known] or MARKS[:1]
+    rules = tuple(dict.fromkeys(rule for name in names for rule in preset(name, "--preset", marks=marks)))
+    sets, missing = sets_with(rules, files, known)
+    if missing and is_alone():
+        _compute(missing, documents, options)
+        if (dry := active()) is None:
+            sets, _ = sets_with(rules, files, sets_beside(files))
+        else:
+            rules = tuple(rule for rule in rules if not rule.startswith(missing))
+            dry.warnings.append(f"the rules of {', '.join(missing)} are not tried: the attributes do not exist yet")
     stream = Stream(
         name=canonical_location(files[0].folder or ".").rstrip("/").rpartition("/")[2] or "documents",
         documents=tuple(documents),
         output=os.fspath(options.output),
-        attributes=sets_with(rules, files),
+        attributes=sets,
         keep=rules,
         discard=("attributes",),
     )
-    return FilterConfig(streams=(stream,))
+    return FilterConfig(streams=(stream,)), missing
+
+
+def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) -> None:
+    """Mark the copies, or run the taggers, of which rules need the attributes."""
+    from feedmill.curation.dedupe.dedupe import dedupe
+    from feedmill.curation.mix.limits import MARKS
+    from feedmill.curation.tag import tag
+
+    given: dict[str, Any] = {"id": options.id, "allow_empty": options.allow_empty, "progress": options.progress}
+    if MARKS[0] in missing:
+        dedupe(documents, workers=options.workers, **given)
+    if taggers := [name for name in missing if name not in MARKS]:
+        tag(documents, taggers, workers=options.workers, **given)
 
 
 def _configured(inputs: Any) -> FilterConfig:

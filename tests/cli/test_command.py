@@ -205,6 +205,8 @@ def test_all_options_are_one_word_away_below_headings() -> None:
     few = CliRunner().invoke(app, ["tokenize", "--help"]).output
     every = CliRunner().invoke(app, ["tokenize", "--help-all"]).output
     assert "--chat-mask" not in few and re.search(r"Show \d+ more options", few)
+    for verb in OURS:
+        assert "Show 0 more" not in CliRunner().invoke(app, [*verb.split(), "--help"]).output, verb
     assert all(
         f"\n{heading}:\n" in every for heading in ("Most used", "Input", "Output", "Text", "Chat", "Engine", "Common")
     )

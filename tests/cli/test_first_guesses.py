@@ -68,6 +68,8 @@ GUESSES: list[tuple[str, int, str]] = [
     ("import photos x --split 8,1,1", 2, "did you mean '--split-ratio'?"),
     ("import photos x --recursive", 2, "with their subfolders"),
     ("convert tars x --format mds", 2, "did you mean '--to'?"),
+    ("convert tars x --to energon", 1, "Use --to webdataset, and then 'feedmill prepare'."),
+    ("convert tars x --to datatrove", 1, "Use --to ds."),
     ("show tars --limit 3", 2, "did you mean '-n'?"),
     ("compat vla manifest tars --force", 2, "did you mean '--overwrite'?"),
     ("tokens merge a b --frobnicate", 2, "See 'feedmill tokens merge --help'"),
@@ -81,7 +83,7 @@ GUESSES: list[tuple[str, int, str]] = [
     ("blend a b", 2, "mixed by a recipe, see docs/recipes.md. Check it with 'feedmill plan recipe.yaml'"),
     ("train recipe.yaml", 2, "the batches of fm.Loader, see docs/training.md."),
     # published rules without a configuration
-    ("filter docs kept --preset gopher", 1, "-t gopher_v2'"),
+    ("filter docs kept --preset gopher --allow-empty", 0, "computed first: the attributes gopher_v2"),
     ("filter docs --preset gopher", 1, "feedmill filter DOCUMENTS... OUTPUT --preset NAME"),
     ("filter tagged kept --preset gopher --dry-run --allow-empty", 0, "3 by word_count >= 50"),
     ("filter tagged kept --preset gofer", 1, "Did you mean 'gopher'?"),

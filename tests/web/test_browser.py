@@ -384,3 +384,21 @@ def test_contrast(theme: str) -> None:
     assert min(_contrast(colors[a], colors[b]) for a, b in marks) >= 3
     both = dark.split(":root[data-theme")
     assert re.findall(r"--[a-z0-9-]+: [^;]+", both[0]) == re.findall(r"--[a-z0-9-]+: [^;]+", both[1].partition("}")[0])
+
+
+def test_a_sample_fills_a_narrow_screen_until_it_is_closed(browser: Any, site: Site) -> None:
+    with Visit(browser, site, viewport={"width": 390, "height": 844}) as visit:
+        page = visit.go("/pages/samples")
+        page.locator("[data-sample]").nth(1).click()
+        sheet = page.locator("#sample")
+        sheet.wait_for()
+        box = sheet.bounding_box()
+        assert (box["x"], box["y"], box["height"]) == (0, 0, 844) and box["width"] > 370
+        page.locator("#sample [data-next]").click()
+        page.wait_for_url(re.compile(r"at=2\b"))
+        sheet.wait_for()
+        page.go_back()
+        page.wait_for_url(re.compile(r"at=1\b"))
+        sheet.wait_for()
+        page.go_back()
+        sheet.wait_for(state="hidden")

@@ -142,7 +142,8 @@ class VerbCommand(TyperCommand):
             elif record is not None:
                 options[option_name(parameter)] = record
         first = (self.verb.first.split() if self.verb else []) or [name for name in options if name not in _HELP]
-        few, everything = len(options) - len(_HELP) <= _FEW, bool(ctx.meta.get(_ALL))
+        few, everything = set(options) - set(first) <= set(_HELP), bool(ctx.meta.get(_ALL))
+        few |= len(options) - len(_HELP) <= _FEW
         sections: dict[str, list[tuple[str, str]]] = {}
         if few:
             shown = [*(name for name in first if name in options), *(name for name in options if name not in first)]

@@ -53,10 +53,10 @@ def splits_known(url: str) -> bool:
     from feedmill.storage import open_store
 
     store = open_store(url)
-    told = by_names(store, [entry.path for entry in find_shards(store)])
-    if told:
-        typer.echo(f"Splits by names: {', '.join(f'{name} {len(shards):,}' for name, shards in told.items())}.")
-    return bool(told)
+    named = by_names(store, [entry.path for entry in find_shards(store)])
+    if named:
+        typer.echo(f"Splits by names: {', '.join(f'{name} {len(shards):,}' for name, shards in named.items())}.")
+    return bool(named)
 
 
 def ask_ratio(url: str) -> str:

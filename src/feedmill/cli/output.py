@@ -319,6 +319,8 @@ def show_documents(report: MixReport) -> None:
     """Print how many documents each stream kept, and how many each rule dropped."""
     if report.dry_run is not None:
         show_dry_run(report.dry_run)
+    elif report.computed:
+        typer.echo(f"computed first: the attributes {', '.join(report.computed)}")
     for one in report.streams:
         counts = one.counts
         done = f", {one.finished_before} of them before" if one.finished_before else ""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from feedmill.cli.command import command, filled
-from feedmill.cli.output import emit, human_size, table
+from feedmill.cli.output import counted, emit, human_size, table
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import Flag, call
 from feedmill.planning.options import PlanOptions
@@ -57,8 +57,8 @@ def _print(plan: Any, data: dict[str, Any]) -> None:
     if data["remote"] is not None:
         reads = data["remote"]
         typer.echo(
-            f"remote reads: about {reads['requests']:,} requests and {human_size(reads['bytes'])} for"
-            f" {reads['samples']:,} samples, at least {reads['seconds']:,.1f} s (one rank, 20 ms, 200 MB/s)"
+            f"remote reads: about {counted(reads['requests'], 'request')} and {human_size(reads['bytes'])} for"
+            f" {counted(reads['samples'], 'sample')}, at least {reads['seconds']:,.1f} s (one rank, 20 ms, 200 MB/s)"
         )
         if reads["advice"]:
             typer.echo(f"  {reads['advice']}")

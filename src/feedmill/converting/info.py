@@ -13,14 +13,14 @@ from feedmill.formats.rollouts.commits import Rollouts, is_rollouts
 from feedmill.formats.sample import Sample
 from feedmill.formats.tables import PARQUET
 from feedmill.jobs.options import verb
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.samples.options import Info
 
 _OF_PROOF = ("source", "source_format", "format", "samples", "verified", "digest", "skipped", "losses")
 
 
 @dataclass(frozen=True, slots=True)
-class InfoReport(Showable):
+class InfoReport(VerbReport):
     """Description of a dataset.
 
     Attributes:

@@ -28,14 +28,27 @@ def is_one_file(destination: str, to: str) -> bool:
     return to in targets() and targets()[to].is_file and destination.endswith(f".{to}")
 
 
+_MEANT = {
+    "webdataset, and then 'feedmill prepare'": ("energon", "coco"),
+    "webdataset": ("tar", "tars", "shards"),
+    "parquet": ("arrow", "hf", "huggingface", "datasets"),
+    "jsonl": ("json", "ndjson", "lines"),
+    "mds": ("mosaicml", "streaming"),
+    "ds": ("nanotron", "datatrove"),
+    "pbin": ("modalities",),
+}
+"""What to write instead -> what people ask for."""
+
+
 def check_target(to: str) -> None:
     """Raise `ConfigError` if `to` is not a format that can be written; its fix suggests the closest name."""
     if to in targets():
         return
+    meant = next((f"Use --to {name}." for name, words in _MEANT.items() if to.lower() in words), "")
     raise ConfigError(
         f"{to!r} is not a format that can be written",
         kind="unknown-format",
-        fix=f"{suggestion(to, targets(), cutoff=0.5)} Formats are {', '.join(targets())}.".strip(),
+        fix=f"{meant or suggestion(to, targets(), cutoff=0.5)} Formats are {', '.join(targets())}.".strip(),
     )
 
 

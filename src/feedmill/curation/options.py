@@ -71,7 +71,7 @@ DocumentsFolder = Annotated[str, Inner("Name of the folder of documents.")]
 class Stat(Processes, AllowStale, Ids, AllowEmpty, WithProgress):
     """Count documents and attributes, and show how lengths and scores are distributed.
 
-    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data. Of a recipe
+    Counts, means, minima and maxima are exact; quantiles are within 0.1 % for any size of the data. For a recipe
     (.yaml) of robot episodes, compute the statistics of what it trains on, and write them beside it.
     """
 
@@ -358,7 +358,7 @@ class Neardedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
         float | Sequence[float],
         Opt(
             "T",
-            "Similarity from which documents are duplicates; default: 0.8 (Jaccard), of embeddings 0.95 (cosine)."
+            "Similarity from which documents are duplicates; default: 0.8 (Jaccard), for embeddings 0.95 (cosine)."
             " T,T,... writes a set for each.",
             text=str,
             parse=_thresholds,
@@ -513,7 +513,7 @@ class DedupeOrNear(Dedupe, Neardedupe):  # type: ignore[misc]  # their methods a
         Opt(
             "T",
             "Share of duplicate n-grams from which to mark; default: 0.5. With --near: similarity from which documents"
-            " are duplicates; default: 0.8 (Jaccard), of embeddings 0.95 (cosine). T,T,... writes a set for each.",
+            " are duplicates; default: 0.8 (Jaccard), for embeddings 0.95 (cosine). T,T,... writes a set for each.",
             text=str,
             parse=_thresholds,
         ),

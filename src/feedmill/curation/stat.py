@@ -33,9 +33,9 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.parts import kept_results
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
-from feedmill.notebooks import Showable
 from feedmill.storage import paths_of
 
 MOST_SOURCES = 1000
@@ -177,7 +177,7 @@ def decoded(data: bytes) -> Stats:
 
 
 @dataclass
-class StatReport(Showable):
+class StatReport(VerbReport):
     """Statistics of files.
 
     Attributes:

@@ -96,7 +96,11 @@ HINTS: Mapping[str, str] = {
         "A loader gives each rank its part; the shards' bounds are dataset.shard_bounds.",
     ),
     **dict.fromkeys(("interleave", "concatenate", "concat"), "Use fm.Plan.over([a, b], weights=[1, 2]), or a recipe."),
-    "info": "Use dataset.describe(), or fm.info(path).",
+    **dict.fromkeys(("info", "stats", "statistics", "summary"), "Use dataset.describe(), or fm.info(path)."),
+    **dict.fromkeys(
+        ("preview", "report", "display", "visualize", "plot"), "Use dataset.show(), or fm.report(dataset)."
+    ),
+    **dict.fromkeys(("train", "test", "validation"), "Use fm.open(path, split=name); dataset.splits has the names."),
     "keys": "Use dataset.describe() for its facts, and dataset[i].key for the key of a sample.",
 }
 """Attribute of a dataset elsewhere -> a sentence."""

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import ALL_SPLITS
-from feedmill.formats.yamls import read_settings
 from feedmill.storage import Store
 
 File = TypeVar("File")
@@ -114,6 +113,8 @@ def _configs(store: Store, card: str) -> dict[str, dict[str, Any]]:
         text = (head[1] or "") if head else ""
     if "configs" not in text:
         return {}
+    from feedmill.formats.yamls import read_settings
+
     settings = read_settings(text, where)
     configs = settings.get("configs") if isinstance(settings, dict) else None
     if not configs:

@@ -32,7 +32,7 @@ from feedmill.indexing.scanning import (
     trailing_data,
 )
 from feedmill.jobs.progress import Progress
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.samples.images import IMAGE_SUFFIXES
 from feedmill.storage import Entry, Store, open_store
 
@@ -42,7 +42,7 @@ _MOST_NAMED = 20
 
 
 @dataclass(slots=True)
-class ManifestReport(Showable):
+class ManifestReport(VerbReport):
     """The result of `write_manifest`: the manifest's path, its rows, and notes about shards."""
 
     path: str

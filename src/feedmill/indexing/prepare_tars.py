@@ -88,8 +88,9 @@ def prepare_tars(url: str, options: Prepare) -> PrepareReport:
             kept = [shard.shard for shard in scanned]
             splits = None if listed else dividing(kept)
             if splits is not None and ratio is None and not patterns:
-                report.warnings += splitting.leaving((read_splits(store) or Splits()).parts, kept)
-                report.warnings += splitting.in_none(splits, kept)
+                present = read_splits(store) or Splits()
+                report.warnings += splitting.leaving(present.parts, kept)
+                report.warnings += splitting.in_none(splits, {*kept} - present.shards_out)
             if splits is not None and ratio is not None and not patterns:
                 sizes = {name: len(names) for name, names in splits.items()}
                 numbers = splitting.ratio_of(ratio)
@@ -110,8 +111,8 @@ def prepare_tars(url: str, options: Prepare) -> PrepareReport:
             notes.units.close()
         shard_units.clear()
         notes.units.clear()
-        present = splits if splits is not None else (read_splits(store) or Splits()).parts
-        report.splits = {name: len(names) for name, names in present.items()}
+        parts = splits if splits is not None else (read_splits(store) or Splits()).parts
+        report.splits = {name: len(names) for name, names in parts.items()}
         if dry is not None:
             dry.counts["shards per split"] = ", ".join(f"{name} {count}" for name, count in report.splits.items())
     return report
@@ -330,13 +331,13 @@ def _splits(
             Random(42).shuffle(listed)
         return splitting.by_ratio(listed, numbers, cumulative=exact)
     present = read_splits(store)
-    told = {} if exact else splitting.by_names(store, shards)
+    named = {} if exact else splitting.by_names(store, shards)
     if present is None:
-        return told or {"train": list(shards)}
+        return named or {"train": list(shards)}
     listed_shards = {shard for names in present.parts.values() for shard in names}
     if listed_shards | present.shards_out >= set(shards) >= listed_shards:
         return None
-    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out], told)
+    return splitting.extended(present.parts, [s for s in shards if s not in present.shards_out], named)
 
 
 def _media(

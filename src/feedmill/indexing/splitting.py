@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -148,9 +148,9 @@ def by_names(store: Store, shards: Sequence[str]) -> dict[str, list[str]]:
     return {"val" if name == "validation" else name: files for name, files in splits.files.items()}
 
 
-def in_none(splits: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[str]:
+def in_none(splits: Mapping[str, Sequence[str]], shards: Set[str]) -> list[str]:
     """Return a warning about shards that are in no split, which names of others tell."""
-    rest = sorted(set(shards) - {shard for names in splits.values() for shard in names})
+    rest = sorted(shards - {shard for names in splits.values() for shard in names})
     return (
         [f"{listed(rest)} in no split: names of other shards tell splits. --split-parts divides otherwise"]
         if rest
@@ -159,20 +159,20 @@ def in_none(splits: Mapping[str, Sequence[str]], shards: Sequence[str]) -> list[
 
 
 def extended(
-    parts: Mapping[str, Sequence[str]], shards: Sequence[str], told: Mapping[str, Sequence[str]]
+    parts: Mapping[str, Sequence[str]], shards: Sequence[str], named: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """Return the splits with new shards added, so that no shard ever moves from val to train.
 
     If the present splits are those that names tell, new shards are where theirs tell; else they join the first split.
 
     Args:
-        told: see `by_names`.
+        named: see `by_names`.
     """
     known = {shard for names in parts.values() for shard in names}
     present = set(shards)
     kept = {name: [s for s in names if s in present] for name, names in parts.items()}
-    if told and all(set(told.get(name, ())) & known == set(kept.get(name, ())) for name in {*told, *kept}):
-        return {name: list(told.get(name, ())) for name in {**kept, **told}}
+    if named and all(set(named.get(name, ())) & known == set(kept.get(name, ())) for name in {*named, *kept}):
+        return {name: list(named.get(name, ())) for name in {**kept, **named}}
     first = next(iter(kept), "train")
     return {**kept, first: [*kept.get(first, []), *(shard for shard in shards if shard not in known)]}
 

@@ -247,13 +247,14 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
                 if name in options and (outside := options[name].outside(value)) is not None:
                     what, fix = outside
                     raise ConfigError(f"{work.__name__}: {name}={value} is {what}", kind="bad-option", fix=fix)
-            for name in (option.name for option in options.values() if option.hint in (Path, Paths)):
-                opened = getattr(getattr(given, name), "url", None)
-                if opened is not None:  # a dataset or a plan
-                    raise TypeError(
-                        f"{work.__name__}: {name!r} is a path, not a {type(getattr(given, name)).__name__}:"
-                        f" pass {opened!r}"
-                    )
+            for name in (option.name for option in options.values() if option.hint in (Path, Paths, Paths | Path)):
+                value = getattr(given, name)
+                for one in value if isinstance(value, list | tuple) else [value]:
+                    opened = getattr(one, "url", None)
+                    if opened is not None:  # a dataset or a plan
+                        raise TypeError(
+                            f"{work.__name__}: {name!r} is a path, not a {type(one).__name__}: pass {opened!r}"
+                        )
             if not runs_dry or not getattr(given, "dry_run", False):
                 return work(given)
             from feedmill.jobs.dry_run import run_dry

@@ -21,6 +21,12 @@ class VerbReport(Showable):
         """Return all fields as plain data for ``--json``; the field `seconds` is rounded to milliseconds."""
         return _fields(self)
 
+    def __str__(self) -> str:
+        """Return what ``--json`` prints: a line for each fact."""
+        import json  # only needed here
+
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, default=str)
+
 
 def _fields(report: Any) -> dict[str, Any]:
     values = {field.name: plain(getattr(report, field.name)) for field in fields(report)}

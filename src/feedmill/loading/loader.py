@@ -312,6 +312,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         self._delivery = Delivery(tensors, labeled, tally, self.metrics, telemetry)
         self._rewind, self._loaded = rewind, False
         self._running: weakref.ref[Iteration] | None = None
+        self._held: Iterator[Batch] | None = None
 
     @property
     def rank(self) -> int:
@@ -347,6 +348,21 @@ class Loader(Hinted, Displayed, Generic[Batch]):
             self._move(self._progress.restarted())
         self._loaded = False
         return self.iterate(self._progress)
+
+    def __next__(self) -> Batch:
+        """Return the next batch of the running iteration, or of a new one: ``next(loader)``.
+
+        Raises:
+            StopIteration: the plan has ended.
+        """
+        self._held = self._running() if self._running is not None else None
+        if self._held is None:
+            self._held = iter(self)
+        try:
+            return next(self._held)
+        except StopIteration:
+            self.close()
+            raise
 
     def iterate(self, progress: Progress, again: str = REWIND) -> Iteration:
         """Return an iterator over the batches after a position, which it advances; it ends an earlier iteration.
@@ -406,7 +422,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a copy or a pickle: it keeps the position, but not the running iteration."""
-        return {**self.__dict__, "_progress": replace(self._progress), "_running": None}
+        return {**self.__dict__, "_progress": replace(self._progress), "_running": None, "_held": None}
 
     def __repr__(self) -> str:
         grid = self._progress.grid
@@ -529,7 +545,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
     def close(self) -> None:
         """End the running iteration and its threads. The position is kept; iterating again resumes there."""
         iteration = self._running() if self._running is not None else None
-        self._running = None
+        self._running = self._held = None
         if iteration is not None:
             iteration.close()
 

@@ -73,7 +73,7 @@ class Limits(Options, kw_only=True):
 class Propose(DryRunnable, Limits):
     """Propose a swarm: recipes that differ in their weights alone, for small runs whose losses `fit` compares.
 
-    The weights are drawn from Dirichlet distributions around what is at hand of each source. Each stage of the recipe
+    The weights are drawn from Dirichlet distributions around the natural share of each source. Each stage of the recipe
     has weights of its own.
     """
 
@@ -89,7 +89,7 @@ class Propose(DryRunnable, Limits):
         str | float | tuple[float, float],
         Opt(
             "C|LOW,HIGH",
-            "Sum of the Dirichlet parameters: higher values stay near the center. Of a range, each draw takes one.",
+            "Sum of the Dirichlet parameters: higher values stay near the center. Each draw takes one of a range.",
             text=str,
             more="The logarithms of the values drawn from a range are uniform.",
         ),
@@ -113,7 +113,7 @@ class Fit(DryRunnable, Limits):
     _: KW_ONLY
     metric: Annotated[
         Sequence[str],
-        Opt("COLUMN[=WEIGHT]", "Column of losses; of several, the weighted mean is minimized. Default: all."),
+        Opt("COLUMN[=WEIGHT]", "Column of losses; with several, their weighted mean is minimized. Default: all."),
     ] = ()
     exclude: Annotated[Sequence[str], Opt("RUN", "Leave out a run; repeatable.", "--exclude")] = ()
     model: Annotated[Model, Opt("best|law|trees", "Model that proposes; default: that with the lower error.")] = "best"

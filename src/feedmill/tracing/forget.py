@@ -34,7 +34,7 @@ from feedmill.formats.registry import families
 from feedmill.formats.sniff import format_of_file
 from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
@@ -74,7 +74,7 @@ class Forgotten:
 
 
 @dataclass(frozen=True)
-class ForgetReport(Showable):
+class ForgetReport(VerbReport):
     """Documents to forget, and all that holds them.
 
     Attributes:

@@ -21,8 +21,8 @@ from feedmill.documents.lineage.shards import noun_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.rollouts.commits import Rollouts
 from feedmill.jobs.options import verb
+from feedmill.jobs.reports import VerbReport
 from feedmill.loading.state import read_state
-from feedmill.notebooks import Showable
 from feedmill.planning import ledger
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import Located
@@ -45,7 +45,7 @@ Start = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class TraceReport(Showable):
+class TraceReport(VerbReport):
     """The samples of a step, or the positions of samples.
 
     Attributes:

@@ -59,13 +59,13 @@ class Append(ShardNames, DryRunnable, Processes, WithProgress):
     _: KW_ONLY
     split: Annotated[str | None, Opt("NAME", "Split of the new samples; default: the first.")] = None
     max_shard_samples: Annotated[int | None, Opt("N", "Samples per shard.", min=1)] = 10_000
-    policy: Annotated[
-        int | None, Opt("N", "Of rollouts: version of the policy, for files that do not say it.", min=0)
-    ] = None
-    reward: Annotated[Sequence[str], Opt("COLUMN", "Of rollouts: column whose sum is the reward; repeatable.")] = ()
-    group_size: Annotated[
-        int | None, Opt("N", "Of rollouts: answers of each group, from the first commit on.", min=1)
-    ] = None
+    policy: Annotated[int | None, Opt("N", "Rollouts: version of the policy, for files that do not say it.", min=0)] = (
+        None
+    )
+    reward: Annotated[Sequence[str], Opt("COLUMN", "Rollouts: column whose sum is the reward; repeatable.")] = ()
+    group_size: Annotated[int | None, Opt("N", "Rollouts: answers of each group, from the first commit on.", min=1)] = (
+        None
+    )
 
 
 class AddParts(DryRunnable, AllowEmpty, Processes, WithProgress):

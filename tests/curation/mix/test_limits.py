@@ -11,6 +11,7 @@ import pytest
 
 from feedmill.cli.output import show_dropped
 from feedmill.curation import registry
+from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
@@ -21,6 +22,8 @@ from feedmill.curation.tag import tag
 from feedmill.documents.lineage.chain import Row
 from feedmill.documents.lineage.sidecar import read_lineage
 from feedmill.errors import ConfigError, FeedmillError
+from feedmill.filtering import filter as filter_documents
+from feedmill.jobs.parts import PartEngine
 
 WORDS = "the quick brown fox that jumps over the lazy dog and is of no use to be with it have "
 
@@ -154,6 +157,43 @@ def test_a_preset_without_its_tagger_names_the_command(name: str, sets: list[str
         mix(read_config(config), workers=1, progress=False)
     assert f'feedmill tag "{tmp_path}/documents/*" -t {tagger}' in str(error.value)
     assert "allow_missing" not in str(error.value)
+
+
+def test_presets_compute_the_attributes_that_they_need(tmp_path: Path) -> None:
+    first, second = documents(tmp_path / "a", [WORDS * 5, WORDS * 9]), documents(tmp_path / "b", [WORDS * 5])
+    given, out, presets = [f"{tmp_path}/a", f"{tmp_path}/b"], f"{tmp_path}/kept", ["gopher", "duplicates"]
+    gone = tmp_path / "b/attributes"
+
+    planned = filter_documents(given, out, preset=presets, workers=1, progress=False, dry_run=True)
+    assert planned.dry_run is not None and "gopher_v2, dup_documents are not tried" in str(planned.dry_run.warnings)
+    assert not gone.exists()
+
+    report = filter_documents(given, out, preset=presets, workers=1, progress=False, allow_empty=True)
+    assert report.computed == ["gopher_v2", "dup_documents"] == report.as_dict()["computed"]
+    assert report.streams[0].counts.matched["keep dup_documents < 1"] == 1, "the copy in another dataset"
+    again = filter_documents(given, out, preset=presets, workers=1, progress=False, allow_empty=True)
+    assert not again.computed and again.streams[0].finished_before == 1
+
+    for path in sorted(gone.rglob("*.jsonl*")):  # as after a kill: some files have their attributes
+        path.unlink()
+    resumed = filter_documents(given, out, preset=presets, workers=1, progress=False, allow_empty=True)
+    assert resumed.computed == report.computed and resumed.streams[0].counts == report.streams[0].counts
+    assert first and second
+
+
+def test_duplicates_are_those_of_the_sets_beside_the_documents(tmp_path: Path) -> None:
+    paths = documents(tmp_path, [WORDS * 5, WORDS * 5, "another text " * 30])
+    dedupe(paths, near=True, progress=False)
+    report = filter_documents(paths, f"{tmp_path}/kept", preset="duplicates", workers=1, progress=False)
+    assert not report.computed and dict(report.streams[0].counts.dropped) == {"keep dup_near < 1": 1}
+    with pytest.raises(ConfigError, match=r"write keep: \[dup_documents < 1\]"):
+        read_config(tree(tmp_path, presets=["duplicates"]))
+
+
+def test_a_part_of_a_job_array_computes_no_attributes(tmp_path: Path) -> None:
+    paths = documents(tmp_path, [WORDS * 5])
+    with PartEngine(1, 2), pytest.raises(ConfigError, match="-t gopher_v2'"):
+        filter_documents(paths, f"{tmp_path}/kept", preset="gopher", progress=False)
 
 
 def test_taggers_that_have_not_run_are_in_one_command(tmp_path: Path) -> None:

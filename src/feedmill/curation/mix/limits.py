@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,13 +110,28 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or type(value) is int
 
 
-def preset(name: str, where: str) -> tuple[str, ...]:
-    """Return the rules of a preset. Raises `ConfigError` if there is none of this name."""
+DUPLICATES = "duplicates"
+"""A preset of documents that are given without a configuration: its rules are those of the sets beside them."""
+
+MARKS = ("dup_documents", "dup_near", "dup_meaning")
+"""Attribute sets in which `dedupe` marks whole documents, by their default names; the first one is that of copies."""
+
+
+def preset(name: str, where: str, *, marks: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the rules of a preset. Raises `ConfigError` if there is none of this name.
+
+    Args:
+        marks: attribute sets of marked duplicates, which make `DUPLICATES` a preset.
+    """
+    if name == DUPLICATES and marks:
+        return tuple(f"{mark} < 1" for mark in marks)
     if name not in PRESETS:
+        known = [*PRESETS, *[DUPLICATES] * bool(marks)]
+        fix = suggestion(name, known, f"Known: {', '.join(known)}.")
         raise ConfigError(
             f"{where} names the preset {name[:40]!r}, which does not exist",
             kind="bad-config",
-            fix=suggestion(name, PRESETS, f"Known: {', '.join(PRESETS)}."),
+            fix=f"In a configuration, write keep: [{MARKS[0]} < 1]." if name == DUPLICATES else fix,
         )
     return PRESETS[name]
 

@@ -8,7 +8,7 @@ rows have all names and no more rows are read. For a name that does not exist, a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -81,24 +81,42 @@ def with_whole_names(stream: Stream, files: Sequence[DocumentFile]) -> Stream:
     return replace(stream, keep=resolved(stream.keep, names, stream.name))
 
 
-def sets_with(rules: Sequence[str], files: Sequence[DocumentFile]) -> tuple[str, ...]:
-    """Return the attribute sets beside the files that short rules need.
-
-    For each tagger it is the set that is named like it, as `tag` does by default, or else each set that has one of the
-    attributes according to its record, or else those without a record.
-    """
-    known = set()
+def sets_beside(files: Sequence[DocumentFile]) -> dict[str, set[str]]:
+    """Return the attribute sets beside documents: name -> paths or URLs of its files."""
+    known: dict[str, set[str]] = {}
     for store in {file.folder: file.store() for file in files}.values():
         with contextlib.suppress(NotFound):
-            known |= {entry.path.split("/")[1] for entry in store.files(ATTRIBUTES) if entry.path.count("/") > 1}
+            for entry in store.files(ATTRIBUTES):
+                if entry.path.count("/") > 1:
+                    known.setdefault(entry.path.split("/")[1], set()).add(store.locate(entry.path))
+    return known
+
+
+def sets_with(
+    rules: Sequence[str], files: Sequence[DocumentFile], known: Mapping[str, set[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the attribute sets beside the files that short rules need, and the sets that have to be computed first.
+
+    For each tagger it is the set that is named like it, as `tag` does by default, or else each set that has one of the
+    attributes according to its record, or else those without a record. If there is none, or a run that was killed left
+    the files of some documents only, it must be computed.
+
+    Args:
+        known: see `sets_beside`.
+    """
     records_of = {name: declared(files[0], name) for name in known}
-    found = set()
+    found, missing = set[str](), dict[str, None]()
     for key in (Limit.parse(rule).key for rule in rules):
         tagger = key.partition("__")[0]
-        end, own = f"__{key}", {tagger} & known
+        end, own = f"__{key}", {tagger} & set(known)
         sure = {name for name, says in records_of.items() if says and any(one.endswith(end) for one in says.names)}
-        found |= own or sure or {name for name, says in records_of.items() if says is None}
-    return tuple(sorted(found))
+        fits = own or sure or {name for name, says in records_of.items() if says is None}
+        if not fits or (
+            own and any(file.store().locate(file.attributes(tagger)) not in known[tagger] for file in files)
+        ):
+            missing[tagger] = None
+        found |= fits
+    return tuple(sorted(found)), tuple(missing)
 
 
 def check_names(stream: Stream, files: Sequence[DocumentFile], workers: int | None, progress: bool | None) -> list[str]:

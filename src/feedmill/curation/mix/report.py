@@ -34,12 +34,14 @@ class MixReport(JobReport):
         streams: Results of each stream.
         stale: Number of attribute files that were computed from other documents, if allowed.
         absent: Attributes that rules name and that their sets can have, but no row has.
+        computed: Attribute sets that presets needed and that were computed first.
     """
 
     streams: list[StreamReport] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stale: int = 0
     absent: list[str] = field(default_factory=list)
+    computed: list[str] = field(default_factory=list)
 
     def written_files(self) -> list[str]:
         """See `JobReport`."""
@@ -63,6 +65,7 @@ class MixReport(JobReport):
             "dry_run": self.planned(),
             "stale": self.stale,
             "absent": self.absent,
+            "computed": self.computed,
         }
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from feedmill.documents.file import kind_of
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import verb
-from feedmill.notebooks import Showable
+from feedmill.jobs.reports import VerbReport
 from feedmill.storage import open_store, split_url
 from feedmill.tokens.options import Numbers
 
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NumbersReport(Showable):
+class NumbersReport(VerbReport):
     """Counts derived from one number.
 
     Attributes:

@@ -38,6 +38,17 @@
   center();
   document.addEventListener("htmx:afterSettle", center);
 
+  // A view that htmx put in place has no `:target` yet, which shows the opened sample on a narrow screen.
+  function aim() {
+    const sheet = document.getElementById(window.location.hash.slice(1));
+    if (!sheet || !sheet.matches(".sheet") || getComputedStyle(sheet).display !== "none") return;
+    const state = window.history.state;
+    window.location.replace(window.location.hash);
+    window.history.replaceState(state, "");
+  }
+  document.addEventListener("htmx:afterSettle", aim);
+  document.addEventListener("htmx:historyRestore", aim);
+
   // A sample that is opened is seen in its list, too: the drawer stays in view beside it.
   function reveal() {
     const row = document.querySelector(".browse.open :is(.tile[aria-current], tr[aria-selected=true])");
