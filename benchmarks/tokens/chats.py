@@ -51,7 +51,7 @@ def tokenizer() -> Path:
 
 
 def conversations(rows: int) -> Path:
-    """Return a JSONL file of conversations: one to three questions and answers of English, 200 tokens on average."""
+    """Return a JSONL file of conversations: one to three questions and answers in English, 240 tokens on average."""
     path = corpus.folder() / f"chats_{rows}.jsonl"
     if not path.exists():
         words = re.findall(r"\S+", " ".join(pydoc_data.topics.topics.values()))
@@ -81,11 +81,13 @@ def ours(rows: int) -> dict[str, float]:
     for left in out.parent.glob("chats.*"):  # not counted: deleting the output of the previous run
         left.unlink()
     words = ("tokenize", source, "-o", out, "-t", model, "--chat", "messages", "--workers", 1, "--overwrite")
-    return run(feedmill(*words))
+    found = run(feedmill(*words))
+    manifest = json.loads(out.with_name("chats.pbin.feedmill.json").read_text())
+    return {**found, "tokens": manifest["tokens"], "learned": manifest["options"]["tokens_in_loss"]}
 
 
 def theirs(rows: int) -> dict[str, float]:
-    """Run the preparation of `SFTTrainer`, in one process: seconds of processor time of its map, and of all."""
+    """Run the preparation of `SFTTrainer` in one process: seconds of processor time of its map and of the program."""
     environment = {**peers.environment(), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return child(peers.need("trl"), "tokens.peers.trl", "prepare", tokenizer(), conversations(rows), env=environment)
 
@@ -94,6 +96,8 @@ def chats(repeat: int) -> list[Row]:
     """Measure conversations to ids and loss masks, by processor time of one process."""
     ours(FEW)  # not counted: compares the engines once
     mine, found = alternate(min(repeat, 3), lambda: ours(ROWS), lambda: theirs(ROWS))
+    if any({*mine[name]} != {*found[name]} for name in ("tokens", "learned")):
+        raise Failed("the two sides have different numbers of tokens, or of those in the loss")
     start = [ours(FEW)["cpu_s"] for _ in mine["cpu_s"]]
     steady = [whole - few for whole, few in zip(mine["cpu_s"], start, strict=True)]
     return [
