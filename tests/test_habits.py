@@ -104,6 +104,25 @@ def test_an_error_inside_a_property_is_not_hidden_by_the_hints() -> None:
         _ = Broken().shown  # type: ignore[attr-defined]
 
 
+def test_errors_show_the_frames_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, nothing = tmp_path / "r.yaml", tmp_path / "nothing"
+    recipe.write_text("source: nothing\n")
+    calls = [
+        lambda: fm.open(nothing),
+        lambda: fm.Loader(recipe, 4, rank=0, world_size=1),
+        lambda: fm.check(nothing),
+        lambda: fm.tag(nothing, ["gopher_v2"]),
+    ]
+    lengths = []
+    for debug in ("", "1"):
+        monkeypatch.setenv("FEEDMILL_DEBUG", debug)
+        for call in calls:
+            with pytest.raises(fm.FeedmillError) as caught:
+                call()
+            lengths.append(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert max(lengths[: len(calls)]) <= 3 < min(lengths[len(calls) :])
+
+
 class Typed(fm.samples.CaptioningSample):
     """A user's own type."""
 

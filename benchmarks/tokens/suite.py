@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.tokens import reading, tokenizing, training, verbs
+from benchmarks.tokens import chats, reading, tokenizing, training, verbs
 
-PEERS = ("modalities", "datatrove")
+PEERS = ("modalities", "datatrove", "trl")
 NEEDS = (tokenizing.TOKENIZER, tokenizing.MAKER)
-PARTS = {**tokenizing.PARTS, **reading.PARTS, **training.PARTS, **verbs.PARTS}
+PARTS = {**tokenizing.PARTS, **chats.PARTS, **reading.PARTS, **training.PARTS, **verbs.PARTS}

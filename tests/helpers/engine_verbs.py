@@ -197,7 +197,8 @@ def make(root: Path, scale: int = 1) -> None:
         (root / "pictures").mkdir(exist_ok=True)
         (root / f"pictures/{n}.png").write_bytes(picture.getvalue())
     for shard in range(4):
-        photos = [(f"{shard}-{n}.jpg", picture_of(30 + n, 40, seed=10 * shard + n)) for n in range(5 + 2 * shard)]
+        numbered = range(scale * (5 + 2 * shard))
+        photos = [(f"{shard}-{n}.jpg", picture_of(30 + n % 9, 40, seed=1000 * shard + n)) for n in numbered]
         write_tar(root / f"photos/{shard}.tar", [*photos, (f"{shard}-broken.jpg", b"no image")])
     source, told = [str(root / "documents")], {"workers": 1, "progress": False}
     fm.tokenize(source, str(root / "cut/x"), tokenizer=TOKENIZER, formats=("ds",), on_error="skip", **told)

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ elif program == "sbatch":
     print(job)
 elif program == "squeue":
     for t in tasks:
-        print(t["job"], "N/A" if t["index"] is None else t["index"], t["state"], "None", t["name"], sep="|")
+        index, why = "N/A" if t["index"] is None else t["index"], t.get("why", "None")
+        print(t["job"], index, t["state"], why, t["name"], sep="|")
 elif program == "scancel":
     for t in tasks:
         if t["job"] in words and t["state"] == "PENDING":
@@ -81,6 +83,9 @@ class Slurm:
 
     def waiting(self) -> list[str]:
         return [f"{t['name']}:{t['index'] or ''}" for t in self.tasks() if t["state"] == "PENDING"]
+
+    def change(self, how: Callable[[dict[str, Any]], dict[str, str]]) -> None:
+        (self.folder / "queue.json").write_text(json.dumps([task | how(task) for task in self.tasks()]))
 
     def drain(self, kill: str = "") -> list[str]:
         """Run all tasks whose dependencies allow it; `kill` is the name and index of one that dies at once."""
@@ -153,6 +158,16 @@ def test_a_refused_job_takes_those_before_it_back(slurm: Slurm) -> None:
     with pytest.raises(StorageError, match="QOSMaxSubmitJobPerUserLimit"):
         submit(parts=2)
     assert slurm.tasks() and not slurm.waiting()
+
+
+def test_a_failed_task_is_shown_with_the_end_of_its_log(slurm: Slurm) -> None:
+    submit(parts=2, steps=["lengths"])
+    slurm.change(lambda task: {"state": "FAILED"} if task["index"] == 2 else {"state": "CANCELLED", "why": "Priority"})
+    Path("p.slurm/logs/p-lengths-1_2.log").write_text("reading\nerror: the disk is full. Free some space.\n\n")
+    assert submit(dry_run=True).submission.ended == [
+        "lengths: part 2 is FAILED (None): error: the disk is full. Free some space.",
+        "tasks that were cancelled before they began: 2",
+    ]
 
 
 @pytest.mark.slow

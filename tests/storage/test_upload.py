@@ -146,7 +146,7 @@ def test_without_boto3_a_warning_names_what_is_left_and_the_next_job_tries_again
     killed.kill()
     killed.wait()
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "feedmill"):
-        patch.setitem(sys.modules, "boto3", None)
+        patch.setitem(sys.modules, "botocore", None)
         with ObjectLock(store):
             pass
     assert f"{s3_bucket}/killed: the parts of an interrupted upload are still in the store" in caplog.text

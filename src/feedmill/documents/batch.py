@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Record:
+
+class Record(msgspec.Struct, frozen=True):
     """One document: its text, or the reason why it has none, and the other requested fields."""
 
     text: str | None
@@ -82,11 +83,12 @@ class Batch:
 
     def add(self, row: int, record: Record) -> None:
         """Append one document."""
-        if record.text is None and not record.reason:
-            self.empty += 1
-        elif record.text is None:
-            self.bad.append((row, record.reason))
-        else:
-            self.texts.append(record.text)
+        text = record.text
+        if text is not None:
+            self.texts.append(text)
             self.rows.append(row)
             self.fields.append(record.fields)
+        elif record.reason:
+            self.bad.append((row, record.reason))
+        else:
+            self.empty += 1

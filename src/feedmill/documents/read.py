@@ -67,14 +67,13 @@ def _parsed(blocks: Iterator[bytes | memoryview], reader: Reader) -> Iterator[Ba
             row += count
             continue
         lines = rows_of(bytes(block))
-        filled = [(number, line) for number, line in enumerate(lines, row) if line and not line.isspace()]
-        several = [line for _, line in filled]
+        numbers = [number for number, line in enumerate(lines, row) if line and not line.isspace()]
+        filled = lines if len(numbers) == len(lines) else [lines[number - row] for number in numbers]
         if isinstance(reader, RowReader):
-            numbers = [number for number, _ in filled]
-            yield from batches_of(zip(numbers, reader.records(several), strict=True), row, row + len(lines))
+            yield from batches_of(zip(numbers, reader.records(filled), strict=True), row, row + len(lines))
         else:
             batch = Batch(lines=len(lines), blank=len(lines) - len(filled))
-            for (number, _), record in zip(filled, map(reader.record, several), strict=True):
+            for number, record in zip(numbers, map(reader.record, filled), strict=True):
                 batch.add(number, record)
             yield batch
         row += len(lines)
@@ -85,15 +84,15 @@ def batches_of(records: Iterable[tuple[int, Record]], row: int, end: int) -> Ite
 
     A batch ends with an invalid document: a run that stops there does not wait for those that follow.
     """
-    batch = Batch()
+    batch, count = Batch(), 0
     for number, record in records:
         batch.add(number, record)
-        batch.lines, batch.blank = batch.lines + number + 1 - row, batch.blank + number - row
-        row = number + 1
+        count += 1
         if record.text is None and record.reason:
+            batch.lines, batch.blank = number + 1 - row, number + 1 - row - count
             yield batch
-            batch = Batch()
-    batch.lines, batch.blank = batch.lines + end - row, batch.blank + end - row
+            batch, count, row = Batch(), 0, number + 1
+    batch.lines, batch.blank = end - row, end - row - count
     yield batch
 
 

@@ -48,7 +48,7 @@ from typing import (
     get_origin,
 )
 
-from feedmill.errors import ConfigError, did_you_mean
+from feedmill.errors import ConfigError, FeedmillError, did_you_mean, shortened
 
 Path = str | os.PathLike[str]
 Paths = Sequence[Path]
@@ -255,11 +255,14 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
                         raise TypeError(
                             f"{work.__name__}: {name!r} is a path, not a {type(one).__name__}: pass {opened!r}"
                         )
-            if not runs_dry or not getattr(given, "dry_run", False):
-                return work(given)
-            from feedmill.jobs.dry_run import run_dry
+            try:
+                if not runs_dry or not getattr(given, "dry_run", False):
+                    return work(given)
+                from feedmill.jobs.dry_run import run_dry
 
-            return run_dry(lambda: work(given))
+                return run_dry(lambda: work(given))
+            except FeedmillError as error:
+                raise shortened(error)  # noqa: B904 - its own cause stays
 
         run.__doc__ = _described(declared.__doc__ or "", options, work.__doc__ or "")
         run.options = options  # type: ignore[attr-defined]

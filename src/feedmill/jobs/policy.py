@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from feedmill.errors import ConfigError, did_you_mean
+from feedmill.errors import ConfigError, FeedmillError, did_you_mean, shortened
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 OnError = Literal["raise", "skip"]
@@ -57,7 +57,10 @@ def skips(on_error: OnError) -> bool:
 
 
 def suggesting(**others: str) -> Callable[[Function], Function]:
-    """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it."""
+    """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it.
+
+    Its errors show the caller's frames, and not those of this package.
+    """
 
     def decorate(function: Function) -> Function:
         known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
@@ -70,7 +73,10 @@ def suggesting(**others: str) -> Callable[[Function], Function]:
                 hint = hint or f": it has {', '.join(known)}."
                 name = function.__qualname__.removesuffix(".__init__")
                 raise TypeError(f"{name} has no parameter {unknown!r}{hint}")
-            return function(*arguments, **named)
+            try:
+                return function(*arguments, **named)
+            except FeedmillError as error:
+                raise shortened(error)  # noqa: B904 - its own cause stays
 
         return call  # type: ignore[return-value]
 

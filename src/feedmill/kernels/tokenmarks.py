@@ -8,10 +8,14 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from feedmill.kernels.machine import load64
 from feedmill.kernels.native import kernel
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_ONES = np.uint64(0xFFFFFFFFFFFFFFFF)
+_LOWEST = np.uint64(0x0101010101010101)
+"""The lowest bit of each of eight bytes."""
 
 
 def token_marks(
@@ -38,58 +42,60 @@ def token_marks(
     >>> marks.tolist(), unknown.tolist()
     ([True, True, False, False], [False, True])
     """
-    raw = np.frombuffer("".join(texts).encode() or b"\0", np.uint8)
+    encoded = [text.encode() for text in texts]
+    raw = np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
+    sizes = np.fromiter(map(len, encoded), np.int64, len(texts))
     counts = np.array([-1 if one is None else len(one) for one in spans], np.int64)
-    flat = chain.from_iterable(chain.from_iterable(one for one in spans if one))
+    flat = chain.from_iterable(chain.from_iterable([one for one in spans if one]))
     ranges = np.fromiter(flat, np.int64, 2 * int(counts[counts > 0].sum()))
-    characters = np.fromiter(map(len, texts), np.int64, len(texts))
-    marks, unknown = np.empty(len(ids), np.bool_), np.empty(len(texts), np.bool_)
-    size = sum(map(len, texts)) and len(raw)
-    _token_marks(raw[:size], characters, ids, np.ascontiguousarray(lengths), ranges, counts, *spelled, marks, unknown)
+    marks, unknown = np.zeros(len(ids), np.bool_), np.empty(len(texts), np.bool_)
+    _token_marks(raw, sizes, ids, np.ascontiguousarray(lengths), ranges, counts, *spelled, marks, unknown)
     return marks, unknown
 
 
 @kernel("u8[:], i64[:], u32[:], i64[:], i64[:], i64[:], u8[:], i64[:], out b[:], out b[:]")
-def _token_marks(raw, characters, ids, lengths, ranges, counts, spelled, starts, marks, unknown):  # type: ignore[no-untyped-def]
+def _token_marks(raw, sizes, ids, lengths, ranges, counts, spelled, starts, marks, unknown):  # type: ignore[no-untyped-def]
     """Do the work of `token_marks`.
 
     Args:
-        raw: the texts in UTF-8, one after another; `characters`: of each.
+        raw: the texts in UTF-8, one after another; `sizes`: bytes of each.
         ranges: begins and ends; `counts`: of the ranges of each text, -1 for None.
         spelled, starts: the vocabulary.
-        marks, unknown: filled.
+        marks, unknown: filled; of a text that is unknown, marks are not.
     """
-    size = len(raw)
-    at, token, first = 0, 0, 0
+    end, stop, last = 0, 0, 0
     for n in range(len(lengths)):
+        at, token, span = end, stop, last
+        end += sizes[n]
+        stop += lengths[n]
+        last += max(counts[n], 0)
+        every = counts[n] < 0
         seen, same = 0, True
-        span = first
-        last = first + max(counts[n], 0)
-        begin = at
-        for _ in range(lengths[n]):
-            number = np.int64(ids[token])
-            low = starts[number]
-            high = starts[number + 1]
-            same = same and at + high - low <= size and high > low
-            marks[token] = counts[n] < 0
+        while same and token < stop:
+            low = starts[np.int64(ids[token])]
+            left = starts[np.int64(ids[token]) + 1] - low
+            same = left > 0 and at + left <= end
             if same:
                 # A token that begins inside of a character has this one too.
                 start = seen - 1 if raw[at] & 0xC0 == 0x80 else seen
-                for i in range(high - low):
-                    byte = raw[at + i]
-                    same = same and byte == spelled[low + i]
-                    seen += 1 if byte & 0xC0 != 0x80 else 0
-                at += high - low
+                other = np.uint64(0)
+                while left > 0:
+                    if at + 8 <= len(raw) and low + 8 <= len(spelled):
+                        width = min(left, 8)
+                        word, keep = load64(raw, at), _ONES >> np.uint64(64 - 8 * width)
+                        other |= (word ^ load64(spelled, low)) & keep
+                        inside = (word >> np.uint64(7)) & ((word >> np.uint64(6)) ^ _ONES) & _LOWEST & keep
+                        seen += width - np.int64((inside * _LOWEST) >> np.uint64(56))
+                    else:
+                        width = 1
+                        other |= np.uint64(raw[at] ^ spelled[low])
+                        seen += 1 if raw[at] & 0xC0 != 0x80 else 0
+                    at += width
+                    low += width
+                    left -= width
+                same = other == 0
                 while span < last and ranges[2 * span + 1] <= max(start, ranges[2 * span]):
                     span += 1
-                if span < last and ranges[2 * span] < seen:
-                    marks[token] = True
+                marks[token] = every or (span < last and ranges[2 * span] < seen)
             token += 1
-        first = last
-        same = same and seen == characters[n] and (at == size or raw[at] & 0xC0 != 0x80)
-        unknown[n] = not same
-        if not same:
-            at, seen = begin, 0
-            while at < size and (seen < characters[n] or raw[at] & 0xC0 == 0x80):
-                seen += 1 if raw[at] & 0xC0 != 0x80 else 0
-                at += 1
+        unknown[n] = not same or at != end

@@ -52,6 +52,8 @@ _QUEUE = ("--me", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r
 _WAITS = 240
 """How often the queue is read, twice a second, until cancelled jobs have left it: longer than Slurm's ``KillWait``."""
 _SHOWN = 8
+_TAIL = 1000
+"""Bytes of the end of a log in which its last line is looked for."""
 _OF_KUBERNETES = ("image", "volume", "max_nodes", "apply")
 _OF_SLURM = ("parts", "array_limit", "partition", "account", "qos", "time", "sbatch")
 _OF_BOTH = ("print_scripts", "cancel", "cpus", "mem")
@@ -66,7 +68,8 @@ class Submission:
         scripts: name of each script that was written or printed -> its text.
         jobs: number of tasks that this run has submitted, cancelled or applied, by step.
         states: step -> state as the scheduler calls it -> number of tasks.
-        ended: tasks that ended without success, each with its state, and how many waited for them.
+        ended: tasks that ended without success, each with its state and the last line of its log, and how many waited
+            for them or never began.
         notes: what was done, for people.
     """
 
@@ -174,7 +177,7 @@ class _Slurm:
         if not known:
             return []
         live: dict[str, _Job] = {}
-        ended, waited = list[str](), 0
+        ended, waited, never = list[tuple[str, str]](), 0, 0
         states: dict[str, Counter[str]] = {}
         for line in _call("squeue", *_QUEUE).splitlines():
             number, task, state, why, name = line.split("|", 4)
@@ -187,15 +190,30 @@ class _Slurm:
                 live[job.id] = job
             elif why == "DependencyNeverSatisfied":
                 waited += 1
+            elif state == "CANCELLED" and why not in ("None", ""):
+                never += 1
             elif state != "COMPLETED":
                 what = f"part {int(task) + job.shift}" if task.isdigit() else "the finish"
-                ended.append(f"{job.step}: {what} is {state} ({why})")
+                log = f"{job.name}-{number}" + (f"_{task}" if task.isdigit() else "")
+                ended.append((f"{job.step}: {what} is {state} ({why})", log))
         more = [f"and {len(ended) - _SHOWN} more"] if len(ended) > _SHOWN else []
-        self.done.ended = [*ended[:_SHOWN], *more]
+        self.done.ended = [*(what + self._last_line(log) for what, log in ended[:_SHOWN]), *more]
+        if never:
+            self.done.ended.append(f"tasks that were cancelled before they began: {never}")
         if waited:
             self.done.ended.append(f"tasks that waited for these, and have left the queue: {waited}")
         self.done.states = {step: dict(sorted(counts.items())) for step, counts in states.items()}
         return list(live.values())
+
+    def _last_line(self, log: str) -> str:
+        """Return what a log ends with, to be appended; empty if it has no text, or is not there."""
+        try:
+            with open(os.path.join(self.place, "logs", f"{log}.log"), "rb") as f:
+                f.seek(max(0, os.fstat(f.fileno()).st_size - _TAIL))
+                lines = f.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f": {lines[-1].strip()}" if lines else ""
 
     def cancel(self, running: Sequence[_Job]) -> None:
         """Cancel jobs, and wait until they have ended."""

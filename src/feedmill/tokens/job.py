@@ -250,7 +250,7 @@ def _encoded(
             runs.append(Runs.of(0, rows))
             kept = range(len(part.texts)) if found.kept is None else found.kept
             if spec.chat is not None:
-                _count_checks(facts, [(part.rows[i], part.fields[i][2]) for i in kept])
+                _count_checks(facts, [(part.rows[i], names) for i in kept if (names := part.fields[i][2])])
             if spec.origins:
                 keys = [part.fields[i][-1] for i in kept]
                 ids = keys if spec.typed is not None else [_key(key) for key in keys]

@@ -13,6 +13,7 @@ from feedmill.curation.dedupe.dedupe import dedupe
 from feedmill.curation.embed import embed
 from feedmill.curation.near import kmeans, meaning
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.jobs.parts import PartEngine
 from helpers.document_datasets import contents, document, read_json, write_documents
 
 MODEL = str(Path(__file__).parents[2] / "golden/models/static")
@@ -215,6 +216,8 @@ def test_thresholds_and_defaults(web: Path) -> None:
     assert first.name == "dup_meaning_0_8" and first.others[0].duplicates < first.duplicates
     assert near(web, threshold=0.8, name="a").duplicates == first.duplicates
     assert near(web, threshold=None, name="b").duplicates == near(web, threshold=0.95, name="c").duplicates
+    with pytest.raises(ConfigError, match="one threshold at a time"), PartEngine(1, 2):
+        near(web, threshold=[0.7, 0.9])
 
 
 def test_what_does_not_fit_is_refused(web: Path, tmp_path: Path) -> None:

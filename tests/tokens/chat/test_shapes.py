@@ -112,6 +112,13 @@ def test_few_conversations_of_a_shape_are_rendered(monkeypatch: pytest.MonkeyPat
     assert found[9].text == "<user>q 9<|im_end|>\n<assistant>a 9<|im_end|>\n"
 
 
+def test_roles_of_their_own_are_written_too() -> None:
+    chats = Conversations(ChatSpec("messages", PLAIN, None, (), "turns", stops=("<|im_end|>",)))
+    *first, row = (row.replace(b'"user"', b'"narrator"') for row in rows(3))
+    assert all(chats.record(one).text for one in first)
+    assert chats.written(row) == chats.record(row)
+
+
 def test_a_shape_that_is_wrong_is_an_error() -> None:
     chats = Conversations(ChatSpec("messages", PLAIN, None, (), "turns", stops=("<|im_end|>",)))
     first, second, third = rows(3)

@@ -43,7 +43,7 @@ def find_near(options: Neardedupe) -> NearReport:
     """
     meaning = options.by == EMBEDDINGS
     signatures, allow_empty, documents = options.signatures, options.allow_empty, paths_of(options.documents)
-    if len(options.thresholds) > 1 and not meaning:
+    if len(options.thresholds) > 1:
         _refuse_several(signatures)
     room = room_of(options.memory, options.workers, THREADS if current() is None else 1)
     every = options.settled()

@@ -218,7 +218,7 @@ class PbinWriter:
     def add(self, tokens: Tokens, lengths: Int64s, loss: npt.NDArray[np.bool_] | None = None) -> None:
         """Append documents, see `TokenWriter.add`."""
         ends = np.cumsum(lengths, dtype=np.int64)
-        if (int(ends[-1]) if len(ends) else 0) != len(tokens) or (len(ends) and min(lengths) < 0):
+        if (int(ends[-1]) if len(ends) else 0) != len(tokens) or (len(ends) and np.min(lengths) < 0):
             raise FeedmillError(
                 f"the lengths of the documents do not add up to {len(tokens)} tokens",
                 file=self._where,

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
@@ -536,25 +537,35 @@ class _Parts(io.RawIOBase):
 
 
 def _boto_client(store: RemoteStore) -> Any:
-    """Return a client of boto3: `obstore` cannot list unfinished uploads."""
+    """Return a client of botocore, on which boto3 is built: `obstore` cannot list unfinished uploads."""
     try:
-        import boto3
         from botocore import UNSIGNED
         from botocore.config import Config
+        from botocore.session import Session
     except ImportError:
         raise MissingExtra("boto3 is not installed", "s3") from None
     options = store.settings
     settings = {"signature_version": UNSIGNED} if options.get("skip_signature") else {}
-    return boto3.Session(profile_name=options.get("profile")).client(
+    session = Session(profile=options.get("profile"))
+    session.register_component("data_loader", _models(session.get_config_variable("data_path")))
+    return session.create_client(
         "s3",
         endpoint_url=options.get("endpoint")
-        or os.environ.get("AWS_ENDPOINT"),  # boto3 reads the other variables itself
+        or os.environ.get("AWS_ENDPOINT"),  # botocore reads the other variables itself
         region_name=options.get("region") or os.environ.get("AWS_REGION"),
         aws_access_key_id=options.get("access_key_id"),
         aws_secret_access_key=options.get("secret_access_key"),
         aws_session_token=options.get("session_token"),
         config=Config(connect_timeout=5, read_timeout=10, retries={"max_attempts": 2}, **settings),
     )
+
+
+@cache
+def _models(path: str | None) -> Any:
+    """Return what botocore knows of services: each session would read it again, for a tenth of a second."""
+    from botocore.loaders import create_loader
+
+    return create_loader(path)
 
 
 def abort_below(store: RemoteStore) -> None:
@@ -566,7 +577,7 @@ def abort_below(store: RemoteStore) -> None:
         bucket, _, prefix = store.target.partition("://")[2].partition("/")
         try:
             _abort_all(_boto_client(store), bucket, f"{prefix}/")
-        except Exception as error:  # from boto3 or a credential provider, or because boto3 is not installed
+        except Exception as error:  # from botocore or a credential provider, or as that is not installed
             logger.debug("%s: interrupted uploads were not looked for: %s", store.url, error)
 
 
@@ -587,7 +598,7 @@ def abort(store: RemoteStore, url: str) -> bool:
     bucket, _, key = url.partition("://")[2].partition("/")
     try:
         _abort_all(_boto_client(store), bucket, key, key)
-    except Exception as error:  # from boto3 or a credential provider, or because boto3 is not installed
+    except Exception as error:  # from botocore or a credential provider, or as that is not installed
         logger.warning(
             "%s: the parts of an interrupted upload are still in the store: %s. Abort the upload (aws s3api"
             " abort-multipart-upload), or add a lifecycle rule to the bucket.",

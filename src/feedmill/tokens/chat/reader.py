@@ -16,7 +16,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, lru_cache, partial
@@ -266,10 +265,13 @@ class Conversations:
         if self.spec.media:
             return None
         if isinstance(row, bytes) and self.spec.form in ("messages", EACH):
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            try:
                 plain = _PLAIN.decode(row)
-                if (found := shape_of_plain(plain)) is not None:
-                    return self._of_shape(*found, plain.id)
+                found = shape_of_plain(plain)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                found = None
+            if found is not None:
+                return self._of_shape(*found, plain.id)
         document: Record | None = None
         try:
             row = self._row(msgspec.json.decode(row) if isinstance(row, bytes) else row)

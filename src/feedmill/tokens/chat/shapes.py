@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -33,17 +33,17 @@ _QUOTED = re.compile(r'["\\\x00-\x1f]')
 _PLAIN = ["role", "content"]
 Shape = tuple[Any, ...]
 Place = tuple[int, int, int, int]
-"""A range of characters: piece and character in it where it begins, and where it ends."""
+"""A range of characters: words before its begin, and characters of pieces before it; the same of its end."""
 
 
 class Turn(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A message as nearly all are."""
 
-    role: str
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
 
 
-class Plain(msgspec.Struct, forbid_unknown_fields=True):
+class Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A row of the form ``messages`` as nearly all are."""
 
     messages: list[Turn]
@@ -85,11 +85,12 @@ class Words(NamedTuple):
         """Return whether the template writes the same pieces between these words."""
         tops, tails = self.tops, self.tails
         for word in words:
-            if word[0] in tops and word.startswith(self.firsts):
-                return False
             if word[-1] in tails and word.endswith(self.lasts):
                 return False
-            for needle in self.needles:
+            if tops and word[0] in tops and word.startswith(self.firsts):
+                return False
+        for needle in self.needles:
+            for word in words:
                 if needle in word or word in needle:
                     return False
         return not (self.quoted and any(map(_QUOTED.search, words)))
@@ -124,10 +125,9 @@ class Skeleton:
         """Return the text with these words and what of it contributes to the loss; None if it must be rendered."""
         if self.allowed is None or self.said is None or not self.allowed.allow(words):
             return None
-        parts, starts = self._placed(words)
-        if not 0 < starts[-1] <= MOST:
-            return None
-        return "".join(parts), _ranges(self.spans, starts)
+        placed = list(map(words.__getitem__, self.places))
+        text = self._text(placed)
+        return (text, _ranges(self.spans, placed)) if 0 < len(text) <= MOST else None
 
     def ask(self, messages: Messages, render: Callable[[Messages, Watch], Rendered]) -> None:
         """Ask the template for which words it writes this.
@@ -143,7 +143,7 @@ class Skeleton:
             text = render(probed, watch).text
         except BadDocument:
             return
-        same = text == "".join(self._placed(dict(zip(self.places, probes, strict=True)))[0])
+        same = text == self._text(probes)
         # A message whose keys were listed may be written in another order than that of `Plain`.
         if same and not watch.blind and not any(isinstance(one, Message) and one._listed for one in probed):
             allowed = Words.of(watch, self.stops)
@@ -151,23 +151,25 @@ class Skeleton:
 
     def found(self, text: str, words: Sequence[str]) -> Learned | None:
         """Return what of a text contributes to the loss; None if it is not that of the probes with these words."""
-        parts, starts = self._placed(words)
-        if any(words[place].endswith(self.stops) for place in self.places) or starts[-1] != len(text):
+        placed = list(map(words.__getitem__, self.places))
+        if any(word.endswith(self.stops) for word in placed) or self._text(placed) != text:
             return None
-        if "".join(parts) != text:
-            return None
-        return self.learned._replace(spans=_ranges(self.spans, starts), answers=_ranges(self.answers, starts) or ())
+        return self.learned._replace(spans=_ranges(self.spans, placed), answers=_ranges(self.answers, placed) or ())
 
-    def _placed(self, words: Sequence[str] | Mapping[int, str]) -> tuple[list[str], list[int]]:
-        """Return pieces and words in turn, and where each begins, with the end of the last."""
-        parts = [""] * (2 * len(self.places) + 1)
+    def _text(self, placed: Sequence[str]) -> str:
+        """Return the text with these words in its places."""
+        parts = [""] * (2 * len(placed) + 1)
         parts[::2] = self.pieces
-        parts[1::2] = [words[place] for place in self.places]
-        return parts, list(accumulate(map(len, parts), initial=0))
+        parts[1::2] = placed
+        return "".join(parts)
 
 
-def _ranges(places: tuple[Place, ...] | None, starts: list[int]) -> tuple[Span, ...] | None:
-    return None if places is None else tuple([(starts[2 * a] + b, starts[2 * c] + d) for a, b, c, d in places])
+def _ranges(places: tuple[Place, ...] | None, placed: Sequence[str]) -> tuple[Span, ...] | None:
+    """Return ranges of the text with these words in its places."""
+    if places is None:
+        return None
+    ends = list(accumulate(map(len, placed), initial=0))
+    return tuple([(ends[a] + b, ends[c] + d) for a, b, c, d in places])
 
 
 def shape_of_plain(row: Plain) -> tuple[Shape, list[str]] | None:
@@ -239,6 +241,7 @@ def skeleton_of(
     text = rendered.text
     probes = list(_PLACE.finditer(text))
     begins, ends = [0, *(probe.end() for probe in probes)], [*(probe.start() for probe in probes), len(text)]
+    before = list(accumulate((len(probe[0]) for probe in probes), initial=0))
 
     def placed(spans: tuple[Span, ...]) -> tuple[Place, ...]:
         found = []
@@ -246,7 +249,7 @@ def skeleton_of(
             first, last = bisect_left(ends, begin), bisect_right(begins, end) - 1
             if begin < begins[first] or end > ends[last]:
                 raise BadDocument("a range begins or ends inside of a probe")
-            found.append((first, begin - begins[first], last, end - begins[last]))
+            found.append((first, begin - before[first], last, end - before[last]))
         return tuple(found)
 
     try:
