@@ -39,7 +39,7 @@ logger = logging.getLogger("feedmill")
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Positions = npt.NDArray[Any]
-"""int64, or float32 of a model whose positions may be fractions."""
+"""int64, or float32 of a model whose positions may be fractions (findings/transformers_omni_fractions.sh)."""
 Spans = tuple[tuple[int, int], ...]
 _NAMES = {"image": "images", "video": "videos", "audio": "audio"}
 """Kind of media -> the parameter of processors."""
