@@ -17,6 +17,10 @@ HANGS  := --timeout 600 --timeout-method signal -o faulthandler_timeout=900 -o f
 # out each test by itself takes it longer, too: the time for that grows with the square of their number.)
 DIST   := --dist loadfile --no-loadscope-reorder
 
+# Python's compiled modules are kept, as images for containers often ask not to do: each of the many processes of the demo
+# and of the tests would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-quick test-all durations lint docs bench bench-peers clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt setup.py
