@@ -165,6 +165,7 @@ class BatchMaker:
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
         self._counts: Callable[[], dict[str, int]] = getattr(collate, "row_counts", dict)
+        self._counts()  # what was collated before, by hand or by another loop, is not counted in this one
         self._places = None if lists else getattr(collate, "row_places", None)
         self._lists = lists
         self._seed, self._rank = seed, rank
