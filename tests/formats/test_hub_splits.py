@@ -129,3 +129,12 @@ def test_a_malformed_card_is_named(tmp_path: Path, card: str, error: str) -> Non
 def test_a_card_that_declares_nothing(tmp_path: Path, card: str) -> None:
     (tmp_path / "README.md").write_text(card)
     assert declared_splits(LocalStore(tmp_path), FILES) is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**/" * 40 + "x", "*a" * 40 + "b", "**" * 40 + "/x", "[" * 40, "../*", "/etc/*", "*\U0001f600*"]
+)
+def test_patterns_that_fit_nothing_end(tmp_path: Path, pattern: str) -> None:
+    """Patterns come with the data: the time must not grow with the number of ways to fit."""
+    (tmp_path / "README.md").write_text(f"---\nconfigs: [{{config_name: a, data_files: '{pattern}'}}]\n---\n")
+    assert declared_splits(LocalStore(tmp_path), ["a/" * 40 + "a" * 200, *FILES]) is None

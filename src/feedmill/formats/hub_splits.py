@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, TypeVar
 
 from feedmill.errors import ConfigError, NotFound
@@ -156,25 +157,30 @@ def _declared(config: Mapping[str, Any], paths: Sequence[str]) -> dict[str, list
         split: list(
             dict.fromkeys(
                 path
-                for form in (_regex(top + pattern.removeprefix("./")) for pattern in given)
+                for form in ((top + pattern.removeprefix("./")).split("/") for pattern in given)
                 for path in sorted(paths)
-                if form.fullmatch(path)
+                if _fits(path, form)
             )
         )
         for split, given in patterns.items()
     }
 
 
-def _regex(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a pattern of paths: ``**`` is any number of folders, ``*`` stays in one."""
-    form = ""
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|.", pattern, re.DOTALL):
-        if len(token) > 2 and token[0] == "[":
-            inside = token[1:-1].replace("\\", r"\\").replace("^", r"\^")
-            form += f"[^{inside[1:]}]" if inside[0] == "!" else f"[{inside}]"
+def _fits(path: str, pattern: Sequence[str]) -> bool:
+    """Return whether the folders and name of a path fit a pattern: ``**`` is any number of folders, ``*`` is in one.
+
+    The time does not grow with the number of ways to fit: patterns come with the data.
+    """
+    steps = path.split("/")
+    places = {0}  # numbers of steps that the pattern so far can have taken
+    for number, wanted in enumerate(pattern, 1):
+        if wanted == "**":
+            places = set(range(min(places) + (number == len(pattern)), len(steps) + 1))
         else:
-            form += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(token, re.escape(token))
-    return re.compile(form, re.DOTALL)
+            places = {at + 1 for at in places if at < len(steps) and fnmatchcase(steps[at], wanted)}
+        if not places:
+            return False
+    return len(steps) in places
 
 
 def splits_in(paths: Sequence[str]) -> dict[str, list[str]]:
