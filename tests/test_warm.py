@@ -62,6 +62,12 @@ def test_it_dies_by_a_signal(number: signal.Signals) -> None:
         assert child.wait() == -number
 
 
+def test_a_failure_of_the_test_ends_it() -> None:
+    with pytest.raises(ZeroDivisionError), warm.Popen(python("import time; time.sleep(600)")) as child:
+        1 / 0  # noqa: B018
+    assert child.returncode == -signal.SIGKILL
+
+
 def test_its_number_is_its_own_until_its_end_is_noticed() -> None:
     with warm.Popen(python("pass"), stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout.read() == b""

@@ -196,6 +196,14 @@ def test_a_unit_that_always_ends_its_worker_is_named(
     assert caught.value.kind == "worker-died"
 
 
+def wait_for_end_of(pid: int) -> None:
+    """Ray ends a process, and notices its end, in its own time."""
+    limit = time.monotonic() + 120
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
 def test_a_stopped_worker_is_no_barrier(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -211,10 +219,7 @@ def test_a_stopped_worker_is_no_barrier(
             assert result == len(ended)
             ended.append(bar.done)
         pid = int(mark.read_text())
-        limit = time.monotonic() + 120  # Ray ends it in its own time
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < limit:
-            time.sleep(0.05)
-        assert not Path(f"/proc/{pid}").exists()
+        wait_for_end_of(pid)
     finally:
         with contextlib.suppress(OSError, ValueError):
             os.kill(int(mark.read_text()), signal.SIGKILL)
@@ -339,7 +344,7 @@ def test_results_come_in_order_and_a_run_can_be_closed(engine: Any, tmp_path: Pa
     while not mark.exists():
         time.sleep(0.01)
     results.close()  # although Ray does not end a stopped process that it has interrupted
-    assert not Path(f"/proc/{mark.read_text()}").exists()
+    wait_for_end_of(int(mark.read_text()))
 
 
 def test_no_cluster_is_one_line() -> None:

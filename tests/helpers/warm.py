@@ -41,6 +41,11 @@ class Popen(subprocess.Popen):
 
     _status = -1
 
+    def __exit__(self, kind: Any, value: Any, place: Any) -> None:
+        if kind is not None:  # a test has failed: it would wait for a process that waits for the test
+            self.kill()
+        super().__exit__(kind, value, place)
+
     def _execute_child(self, *values: Any) -> None:
         named = dict(zip(list(inspect.signature(subprocess.Popen._execute_child).parameters)[1:], values, strict=True))
         if not _suits(named):

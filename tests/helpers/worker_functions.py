@@ -187,7 +187,8 @@ def stop_once(job: tuple[str, int]) -> int:
     """Stop this process at the number 3, the first time, after leaving its id in a file."""
     mark, number = Path(job[0]), job[1]
     if number == 3 and not mark.exists():
-        mark.write_text(str(os.getpid()))
+        mark.with_suffix(".new").write_text(str(os.getpid()))  # who sees the file may read it at once
+        os.replace(mark.with_suffix(".new"), mark)
         os.kill(os.getpid(), signal.SIGSTOP)
     return number
 

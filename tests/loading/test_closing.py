@@ -50,6 +50,7 @@ def main():
     loader.close()
     thread.join()
     say(time.monotonic() - began)
+    sys.stdin.readline()
     try:
         iterate(loader)
     except KeyboardInterrupt:
@@ -115,8 +116,10 @@ def test_it_ends_at_once(server: RangeServer, mode: str, fault: str, tmp_path: P
         child.stdin.write("\n")
         child.stdin.flush()
         assert child.stdout.readline() == "ended this iteration\n"
-        server.faults.clear()
         assert float(child.stdout.readline()) < SOON
+        server.faults.clear()
+        child.stdin.write("\n")
+        child.stdin.flush()
         wait_for_fault(server, fault)
         began = time.monotonic()
         child.send_signal(signal.SIGINT)
