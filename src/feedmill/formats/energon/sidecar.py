@@ -166,7 +166,7 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
     else:
         path = meta_file(store, name)
     where = store.locate(path)
-    data = store.read(path)
+    data = store.read_small(path)
     content: Any = _as_written(data)
     if content is None:
         from feedmill.formats import yamls
