@@ -15,7 +15,7 @@ import msgspec
 from feedmill.documents.file import AUTO, LINES, TEXT, DocumentFile
 from feedmill.errors import DataError
 from feedmill.formats.documents import read_lines, rows_of
-from feedmill.jobs.inside import count_read
+from feedmill.jobs.progress import count_read
 from feedmill.storage.hashed import hash_file
 
 _NONE = (b"", b"null")

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.jobs import inside
 from feedmill.jobs.engine import (
     Failed,
     Limits,
@@ -27,7 +26,7 @@ from feedmill.jobs.engine import (
 )
 from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
-from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.progress import Progress, Steps, bytes_read, read_since_now
 from feedmill.jobs.resources import available_cores, limited
 
 logger = logging.getLogger("feedmill")
@@ -200,10 +199,10 @@ def _here(
     with contextlib.ExitStack() as stack:
         units = None if units_of is None else stack.enter_context(units_of())
         if progress is not None:
-            stack.enter_context(progress.watching(inside.since_now()))
+            stack.enter_context(progress.watching(read_since_now()))
             stack.enter_context(progress.showing(units))
         for number, item in enumerate(items):
-            before = inside.count()
+            before = bytes_read()
             if units is not None:
                 units.tick()
                 units.begin(number, steps.size_of(number), names=[name_of(item)])
@@ -232,7 +231,7 @@ def _here(
             else:
                 if units is not None:
                     units.end(number)
-                steps.finish(number, inside.count() - before)
+                steps.finish(number, bytes_read() - before)
             yield result
 
 

@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from feedmill.curation.blocks import run_cut
-from feedmill.jobs import inside
 from feedmill.jobs.engine import Policy, Where, current
-from feedmill.jobs.progress import Progress
+from feedmill.jobs.progress import Progress, read_since_now
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import run
 from feedmill.jobs.threads import ordered_map
@@ -59,7 +58,7 @@ def map_units(
     if count > THREADS:
         yield from run(function, items, workers=count, progress=progress, preload=KERNELS)
         return
-    with progress.watching(inside.since_now()):
+    with progress.watching(read_since_now()):
         for result in map(function, items) if count <= 1 else _threads(function, items, count):
             before = progress.done
             progress.advance()
