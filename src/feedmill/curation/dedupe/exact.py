@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import Block, run_cut
 from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
 from feedmill.curation.dedupe.segments import (
     Answers,
@@ -46,10 +45,11 @@ from feedmill.curation.dedupe.segments import (
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.curation.options import DOCUMENTS
+from feedmill.documents.lines import Block
 from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_cut
 from feedmill.storage import Store
 
 Rule = Callable[[list[Hashes], int], list[npt.NDArray[Any]]]

@@ -26,13 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids
-from feedmill.curation.blocks import Block, blocks
 from feedmill.curation.dedupe.render import Rendered, render, render_windows
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.units import Units, read_units
 from feedmill.curation.dedupe.work import get_arrays, get_marker, get_slices, put, put_arrays, put_marker, size_of
 from feedmill.curation.options import SUBSTRINGS
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.formats.documents import write_lines
 from feedmill.jobs.engine import Policy
 from feedmill.jobs.memory import sized
