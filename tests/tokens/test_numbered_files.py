@@ -21,9 +21,9 @@ from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
 from feedmill.tokens import job, writer
 from feedmill.tokens.encode import Encodings
+from feedmill.tokens.job import TokenizeReport
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
-from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.kills import finish, moments, run_until_killed

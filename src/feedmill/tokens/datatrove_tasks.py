@@ -19,9 +19,8 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.hub_splits import FolderSplits, by_split, declared_splits, unknown_split
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
-from feedmill.tokens.ends import AUTO, declare_eos
-from feedmill.tokens.token_files import TokenizeReport
-from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.job import TokenizeReport
+from feedmill.tokens.tokenizer import AUTO, declare_eos, load_tokenizer
 from feedmill.tokens.verbs.tokenize import tokenize
 
 _OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")

@@ -42,6 +42,7 @@ LARGE_FILE = 8 * 10**9
 _BYTES_PER_TOKEN = 4
 """Of text, about; for a warning."""
 _PART = re.compile(r"\{part(?::0?(\d+))?\}")
+_NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 Ends = tuple[Int64s, Int64s]
 """Tokens and documents before each unit, and of all units, int64[n + 1] each; see `file_bytes`."""
@@ -295,6 +296,19 @@ def files_of_part(path: str, format: str) -> list[str]:
     folder, stem = split_url(stem_of(format, main))
     store, ends = open_store(folder), suffixes_of(format)
     return [*beside, *(store.locate(name) for name in (*(stem + end for end in ends), *shards_of(format, store, stem)))]
+
+
+def numbered_paths(pattern: str) -> list[str]:
+    """Return the paths of the numbered files that a report names by one pattern.
+
+    >>> numbered_paths("x_{00008..00010}.ds")
+    ['x_00008.ds', 'x_00009.ds', 'x_00010.ds']
+    """
+    match = _NUMBERS.search(pattern)
+    if match is None:
+        return [pattern]
+    low, high = match.groups()
+    return [_NUMBERS.sub(f"{number:0{len(low)}d}", pattern) for number in range(int(low), int(high) + 1)]
 
 
 def numbered_target(target: str) -> str:
