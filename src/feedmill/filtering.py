@@ -160,7 +160,7 @@ def _by_presets(inputs: Any, options: Filter) -> tuple[FilterConfig, tuple[str, 
 
 def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) -> None:
     """Mark the copies, or run the taggers, of which rules need the attributes."""
-    from feedmill.curation.dedupe.dedupe import dedupe
+    from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.mix.limits import MARKS
     from feedmill.curation.tag import tag
 

@@ -17,7 +17,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.curation import embed as embedding
 from feedmill.curation import image_files
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.embed import embed
 from feedmill.curation.models import images
 from feedmill.curation.models.files import Settings, find_model, name_of, parse

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from feedmill.curation.dedupe import segments
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.near import parallel, sketch
 from feedmill.curation.options import By
 from feedmill.errors import DataError

@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.dedupe.exact import KERNELS, render_all
-from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.segments import (
     Answers,
     Bools,
@@ -36,6 +35,7 @@ from feedmill.curation.dedupe.segments import (
     part_of_units,
     read_keys,
     read_names,
+    render,
     scan_file,
     totals,
     write_answers,

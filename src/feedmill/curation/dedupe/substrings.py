@@ -28,8 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.dedupe.exact import KERNELS, HashedKeys, compare, first_copies, render_all
-from feedmill.curation.dedupe.keys import Hashes, first_seen
+from feedmill.curation.dedupe.exact import KERNELS, HashedKeys, Hashes, compare, first_copies, first_seen, render_all
 from feedmill.curation.dedupe.segments import Answers, Part, Scanned, answers_of, read_names, scan_file
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.tokenized import Texts
