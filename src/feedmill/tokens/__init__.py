@@ -13,8 +13,7 @@ Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> to
 - `chat/`: conversations as text, and what is learned of them; `instruct.py`: instruction tuning as Modalities.
 - `outputs.py`: formats, names, numbers and sizes of files. `corpus.py`: documents of several files, in any order.
 - `realprocessor.py`: tokens of samples by the processor itself.
-- `collaterows.py`: packed rows of samples as batches: `encodesample.py` encodes each sample, `rowlayouts.py` has the
-  forms of trainers.
+- `collaterows.py`: packed rows of samples as batches, in the forms of trainers; `encodesample.py` encodes each sample.
 - `transform.py`: tokens when samples are read.
 - `sentences.py`: splits texts as Megatron-LM.
 """
