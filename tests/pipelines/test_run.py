@@ -330,7 +330,10 @@ def step_of(verb: str, outputs: str, **options: Any) -> dict[str, Any]:
 
 
 WITHOUT_LISTING = {
-    "a tokenizer": (step_of("tokenize", "t/web", tokenizer="tok.json", eos="<|endoftext|>", on_error="skip"), "tok.json"),
+    "a tokenizer": (
+        step_of("tokenize", "t/web", tokenizer="tok.json", eos="<|endoftext|>", on_error="skip"),
+        "tok.json",
+    ),
     "a preset's attributes": (
         step_of("filter", "kept", inputs=["documents"], output="kept", preset=["duplicates"]),
         "attributes/dup_documents/part-0.jsonl.gz",

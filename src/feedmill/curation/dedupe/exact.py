@@ -230,7 +230,6 @@ def first_copies(slices: list[Hashes], references: int) -> list[npt.NDArray[np.b
     return first_seen(slices, [number < references or not references for number in range(len(slices))])
 
 
-
 def hash_documents(units: Units) -> Hashes:
     """Return the XXH3 hashes of keys of one part each, uint64[keys, 2]. No hash is (0, 0), the empty slot of tables."""
     view = units.data.data
