@@ -17,7 +17,7 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import job, writer
+from feedmill.tokens import job, outputs
 from feedmill.tokens.job import TokenizeReport
 from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
@@ -247,7 +247,7 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         return read(*arguments, **named)
 
-    read = writer.documents_of
+    read = outputs.documents_of
     with monkeypatch.context() as patched:
         patched.setattr("feedmill.tokens.verbs.tokenize.documents_of", stops)
         with pytest.raises(KeyboardInterrupt):

@@ -36,9 +36,8 @@ from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.vla_text import MANIFEST, SEQUENCES, shard_files, write_vla_text
 from feedmill.samples.open import token_column
 from feedmill.storage import Store, join_url, open_store, split_url
-from feedmill.tokens.corpus import Corpus, Documents, gathered, open_corpus
-from feedmill.tokens.outputs import FORMATS, SUFFIXES, main_file
-from feedmill.tokens.writer import NewFile, new_file
+from feedmill.tokens.corpus import SUFFIXES, Corpus, Documents, gathered, main_file, open_corpus
+from feedmill.tokens.outputs import FORMATS, NewFile, new_file
 
 ROWS = "rows"
 _TOGETHER = 1 << 20

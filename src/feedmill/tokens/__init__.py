@@ -1,7 +1,7 @@
 """Tokenize documents, and rewrite, decode and index token files.
 
-Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> token files; token files -> `corpus.py` ->
-`rewrite.py` -> `writer.py` -> token files.
+Documents -> `job.py` (units of work, encoded on all cores) -> `outputs.py` -> token files; token files ->
+`corpus.py` -> `rewrite.py` -> `outputs.py` -> token files.
 
 - `options.py`: the options of all verbs.
 - `tokenizer.py`: loads a tokenizer with the fastest engine of `engines.py` whose ids are right, and knows the BOS and
@@ -11,7 +11,8 @@ Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> to
   a batch; `spill.py`: the files in which tokens of a unit wait. `datatrove_tasks.py`: one file per task;
   `dolma_output.py`: Dolma's folders.
 - `chat/`: conversations as text, and what is learned of them; `instruct.py`: instruction tuning as Modalities.
-- `outputs.py`: formats, names, numbers and sizes of files. `corpus.py`: documents of several files, in any order.
+- `outputs.py`: formats, names, numbers and sizes of files, and how they are written. `corpus.py`: documents of
+  several files, in any order.
 - `realprocessor.py`: tokens of samples by the processor itself.
 - `collaterows.py`: packed rows of samples as batches, in the forms of trainers; `encodesample.py` encodes each sample.
 - `transform.py`: tokens when samples are read.

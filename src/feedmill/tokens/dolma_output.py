@@ -38,11 +38,10 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, EncodeSpec
 from feedmill.tokens.options import Tokenizing
-from feedmill.tokens.outputs import sizes_of
+from feedmill.tokens.outputs import FileTask, WrittenFile, sizes_of
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.template import adds_space
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.writer import FileTask, WrittenFile
 
 Item = TypeVar("Item")
 

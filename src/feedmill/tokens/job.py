@@ -44,11 +44,10 @@ from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
 from feedmill.tokens.options import Tokenizing
-from feedmill.tokens.outputs import files_of_part, numbered_paths
+from feedmill.tokens.outputs import Files, FileTask, WrittenFile, files_of_part, marks, numbered_paths, write_files
 from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_tokenizer
-from feedmill.tokens.writer import Files, FileTask, WrittenFile, marks, write_files
 
 if TYPE_CHECKING:
     from feedmill.documents.read import Reader

@@ -36,13 +36,16 @@ from feedmill.tokens.encode import Encoding, does_not_fit, larger_size
 from feedmill.tokens.job import EXAMPLES, EncodeJob, EncodeSpec, TokenizeReport
 from feedmill.tokens.options import Tokenize
 from feedmill.tokens.outputs import (
+    FileTask,
     Output,
     already_exists,
     data_files,
+    documents_of,
     file_bytes,
     has_parts,
     higher_parts,
     larger_files,
+    new_file,
     numbered_target,
     part_path,
     plan_outputs,
@@ -53,7 +56,6 @@ from feedmill.tokens.outputs import (
 from feedmill.tokens.spill import Piece, Pieces
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Ends, Tokenizer, ends_of, load_tokenizer
-from feedmill.tokens.writer import FileTask, documents_of, new_file
 
 
 @verb(Tokenize)
