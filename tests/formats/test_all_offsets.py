@@ -177,7 +177,7 @@ def test_changes_of_a_dataset_write_it_again(folder: Path) -> None:
 
 def test_over_a_slow_network_the_first_batch_is_requested_on_its_own(server: RangeServer) -> None:
     server.fault = lambda number, begin, end: "drip" if end - begin > 200_000 else None
-    server.rate = 1 << 20
+    server.rate = 1 << 18
     found = iter(loader(server))
     first = next(found)
     assert len(first["__key__"]) == 32

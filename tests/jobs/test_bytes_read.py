@@ -24,8 +24,13 @@ from feedmill.jobs.run import run
 
 def halves(gate: str, size: int) -> int:
     """Read half of an item, wait for a file, and read the rest."""
+<<<<<<< HEAD:tests/jobs/test_bytes_read.py
     count_read(size // 2)
     limit = time.monotonic() + 60
+=======
+    inside.count_read(size // 2)
+    limit = time.monotonic() + 240
+>>>>>>> main:tests/jobs/test_inside.py
     while not os.path.exists(gate) and time.monotonic() < limit:
         time.sleep(0.01)
     count_read(size - size // 2)
@@ -60,7 +65,7 @@ def test_half_a_file_is_shown_while_it_is_read(
     bar, seen = shown_bar(sizes), []
 
     def watch() -> None:
-        expected, limit = (800 if workers == 2 else 500), time.monotonic() + 60
+        expected, limit = (800 if workers == 2 else 500), time.monotonic() + 120
         while bar.shown < expected and time.monotonic() < limit:
             time.sleep(0.01)
         seen.append((bar.shown, bar.done, bool(left_over())))

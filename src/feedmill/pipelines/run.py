@@ -34,7 +34,7 @@ from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
 from feedmill.pipelines.reads import also_read
-from feedmill.pipelines.submit import Submission, submit
+from feedmill.pipelines.submit import Left, Submission, submit
 from feedmill.pipelines.submit import refuse_others as refuse_other_options
 from feedmill.storage import open_store, split_url
 
@@ -123,13 +123,13 @@ def _submit(options: Run, described: Pipeline, steps: list[Step]) -> RunReport:
         )
     store, name = manifest_of(described.url)
 
-    def missing(parts: int) -> tuple[list[int], bool] | None:
+    def missing(parts: int) -> Left | None:
         with LookingEngine(parts) as engine, alone(store, name):
             try:
                 while _run_all(described, pending, History(described), False, False, False, None).waiting is not None:
                     pass  # a step without anything left to do has ended
             except StageUnfinished as ended:
-                return engine.missing, ended.last
+                return Left(ended.stage, engine.missing, ended.last)
         return None
 
     looked = _left(steps, History(described))
