@@ -24,13 +24,8 @@ from feedmill.jobs.run import run
 
 def halves(gate: str, size: int) -> int:
     """Read half of an item, wait for a file, and read the rest."""
-<<<<<<< HEAD:tests/jobs/test_bytes_read.py
     count_read(size // 2)
-    limit = time.monotonic() + 60
-=======
-    inside.count_read(size // 2)
     limit = time.monotonic() + 240
->>>>>>> main:tests/jobs/test_inside.py
     while not os.path.exists(gate) and time.monotonic() < limit:
         time.sleep(0.01)
     count_read(size - size // 2)
