@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError
-from feedmill.jobs.policy import whole
+from feedmill.errors import ConfigError, integer
 from feedmill.loading.plan import PlainPlan
 from feedmill.planning.dealing.dealer import dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder, Step, borders_of
@@ -71,7 +70,7 @@ def layout_of(
     size = 1 if dealing.budget is not None else _batch_size(batch_size)
     if remainder not in REMAINDERS:
         raise ConfigError(f"remainder={remainder!r} is unknown", fix=f"Use one of: {', '.join(REMAINDERS)}.")
-    start = _checked_start(whole("start", start), plan.length)
+    start = _checked_start(integer("start", start), plan.length)
     together, borders = dealt_together(plan, dealing), borders_of(plan)
     plain = Grid(start, plan.length, size, ranks.rank, ranks.world_size, remainder, together, borders)
     if borders:
@@ -81,7 +80,7 @@ def layout_of(
         from feedmill.planning.dealing.cuts import BudgetGrid
 
         grid = BudgetGrid(start, plan.length, dealing.budget, ranks.rank, ranks.world_size, remainder, together)
-    cursor = windows_for(task_encoder, plain, None if buffer is None else whole("buffer", buffer))
+    cursor = windows_for(task_encoder, plain, None if buffer is None else integer("buffer", buffer))
     if cursor is not None:
         _check_windows(plan, dealing, explicit=balance is not None or deal == "shuffled")
         return RankBatches(dealing, grid, replace(cursor, start=start), size)
@@ -211,7 +210,7 @@ def _batch_size(value: Any) -> int:
             kind="missing-option",
             fix="Give the number of samples per rank and step, or add 'batch: {tokens: 65536}' to the recipe.",
         )
-    size = whole("batch_size", value)
+    size = integer("batch_size", value)
     if not 1 <= size < _TOO_MANY:
         raise ConfigError(f"batch_size={size} is invalid", fix=f"Give 1 or more, and less than {_TOO_MANY:,}.")
     return size
@@ -547,7 +546,7 @@ def given_or_found(rank: int | None, world_size: int | None) -> Ranks:
         )
     if rank is None or world_size is None:
         return find_ranks()
-    return Ranks(whole("rank", rank), whole("world_size", world_size))
+    return Ranks(integer("rank", rank), integer("world_size", world_size))
 
 
 def _torch() -> Ranks | None:

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field, replace
 from inspect import GEN_RUNNING, getattr_static, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
-from feedmill.errors import ConfigError, Hinted, shortened
-from feedmill.jobs.policy import suggesting, whole
+from feedmill.errors import ConfigError, Hinted, integer, shortened, suggesting
 from feedmill.loading.batches import BatchMaker, MadeBatch
 from feedmill.loading.collate import to_torch
 from feedmill.loading.failures import Tally
@@ -275,7 +274,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         telemetry: Telemetry | None = None,
     ) -> None:
         plan = _plan_of(plan, epochs)
-        prefetch = whole("prefetch", prefetch)
+        prefetch = integer("prefetch", prefetch)
         check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
         layout = layout_of(
@@ -296,7 +295,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         check_hooks(transform, collate, task_encoder)
         self.plan, self.ranks, self.layout = plan, ranks, layout
         self.prefetch = prefetch
-        self.seed = whole("seed", plan.seed if seed is None else seed)
+        self.seed = integer("seed", plan.seed if seed is None else seed)
         tensors = output == "torch"
         transfer = None
         if tensors or pin_memory:
