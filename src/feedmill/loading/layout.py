@@ -25,7 +25,13 @@ from feedmill.errors import ConfigError, integer
 from feedmill.loading.plan import PlainPlan
 from feedmill.planning.dealing.dealer import dealer_of, dealing_of
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder, Step, borders_of
-from feedmill.planning.dealing.homogeneous import check_groups, check_layout, dealt_together, group_of, run_length_of
+from feedmill.planning.dealing.rules import check_groups, check_layout, dealt_together, group_of, run_length_of
+
+if TYPE_CHECKING:
+    from feedmill.loading.encoder import TaskEncoder
+    from feedmill.planning.dealing.cuts import BudgetGrid
+    from feedmill.planning.dealing.rules import Balance, Budget, Dealing
+
 
 logger = logging.getLogger("feedmill")
 
@@ -412,12 +418,6 @@ def _check_sizes(saved: Cursor, fresh: Cursor) -> None:
             kind="bad-state",
             fix=f"Give batch_size={saved.batch}: it determines which samples are grouped together.",
         )
-
-
-if TYPE_CHECKING:
-    from feedmill.loading.encoder import TaskEncoder
-    from feedmill.planning.dealing.cuts import BudgetGrid
-    from feedmill.planning.dealing.rules import Balance, Budget, Dealing
 
 
 _LAUNCHERS = (

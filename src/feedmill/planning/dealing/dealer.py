@@ -23,8 +23,7 @@ import numpy.typing as npt
 
 from feedmill.formats.costs import LARGEST as LARGEST_COST
 from feedmill.planning.dealing.grid import Grid, Step, Steps, share
-from feedmill.planning.dealing.homogeneous import deals_slices
-from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
+from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing, deals_slices
 from feedmill.planning.nodes.base import LONGEST, Located, Node
 from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute

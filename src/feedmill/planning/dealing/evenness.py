@@ -11,8 +11,7 @@ from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import BudgetGrid
 from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
 from feedmill.planning.dealing.grid import Grid, borders_of
-from feedmill.planning.dealing.homogeneous import check_groups, check_layout, deals_slices, dealt_together
-from feedmill.planning.dealing.rules import Balance, Dealing
+from feedmill.planning.dealing.rules import Balance, Dealing, check_groups, check_layout, deals_slices, dealt_together
 
 if TYPE_CHECKING:
     from feedmill.planning.plan import Plan
