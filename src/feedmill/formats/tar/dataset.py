@@ -46,10 +46,10 @@ from feedmill.formats.offsets import (
 from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.jobs.buffers import empty
 from feedmill.jobs.threads import ordered_map
-from feedmill.kernels import addresses as memory
 from feedmill.kernels.files import tar
 from feedmill.kernels.files.ranges import read_all
 from feedmill.kernels.files.tar_many import plain_samples
+from feedmill.kernels.native import address_of
 from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
 
@@ -774,7 +774,7 @@ def parse_alike(
         known: as for `parse_together`.
         views: return views of the parts, and not their bytes.
     """
-    begins = piece.begins + memory.of(piece.buffer)
+    begins = piece.begins + address_of(piece.buffer)
     members, firsts, keys, alike = _scanned(begins, piece.ends - piece.begins)
     if keys.min() < 0 or not alike[1:].all():
         return None
@@ -815,7 +815,7 @@ class _Files(NamedTuple):
 
     def fill(self, offsets: Int64s, lengths: Int64s, buffer: npt.NDArray[np.uint8]) -> bool:
         """Read all ranges consecutively into a buffer. Return whether this succeeded."""
-        return self.read(offsets, lengths, np.cumsum(lengths) - lengths + memory.of(buffer))
+        return self.read(offsets, lengths, np.cumsum(lengths) - lengths + address_of(buffer))
 
 
 class _Remote(NamedTuple):
@@ -872,7 +872,7 @@ def _scanned(addresses: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s, Int64s
     members = np.empty((min(int(lengths.sum()) // 512, _MEMBERS), 4), np.int64)
     firsts, keys, alike = np.empty(count + 1, np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     header = np.empty(512, np.uint8)
-    plain_samples(addresses, lengths, header, memory.of(header), members, firsts, keys, alike)
+    plain_samples(addresses, lengths, header, address_of(header), members, firsts, keys, alike)
     return members[: firsts[-1]], firsts, keys, alike
 
 
