@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from feedmill.errors import ConfigError
 from feedmill.jobs.dry_run import active
@@ -15,6 +15,7 @@ from feedmill.tokens.options import Passing
 
 if TYPE_CHECKING:
     from feedmill.curation.mix.config import FilterConfig
+    from feedmill.documents.file import DocumentFile
 
 _DATA = (".pbin", ".ds", ".idx", ".bin", ".npy", ".jsonl")
 
@@ -92,7 +93,7 @@ def filter(options: Filter) -> Any:
     _refuse(options, _OF_TOKENS, "token files and JSONL files")
     from feedmill.curation.mix.job import mix
 
-    config = _configured(inputs)
+    config = configured(inputs)
     config = replace(
         config,
         allow_stale=config.allow_stale or options.allow_stale,
@@ -120,9 +121,7 @@ def _by_presets(inputs: Any, options: Filter) -> tuple[FilterConfig, tuple[str, 
     returned too; except in a part of a job array, in which each verb is a job of its own.
     """
     from feedmill.curation.mix.config import FilterConfig, Stream
-    from feedmill.curation.mix.limits import MARKS, preset
     from feedmill.curation.mix.names import sets_beside, sets_with
-    from feedmill.documents.find import find_in_datasets
     from feedmill.storage import canonical_location
 
     if isinstance(inputs, str | os.PathLike):
@@ -134,28 +133,48 @@ def _by_presets(inputs: Any, options: Filter) -> tuple[FilterConfig, tuple[str, 
             fix="Pass them: feedmill filter DOCUMENTS... OUTPUT --preset NAME. In a configuration, write 'presets'.",
         )
     documents = [os.fspath(path) for path in inputs]
-    names = (options.preset,) if isinstance(options.preset, str) else tuple(options.preset or ())
-    files = find_in_datasets(documents, [], id=options.id)
+    found = of_presets(documents, options.preset or (), options.id)
+    if found.missing and is_alone():
+        _compute(found.missing, documents, options)
+        if (dry := active()) is None:
+            sets, _ = sets_with(found.rules, found.files, sets_beside(found.files))
+            found = found._replace(sets=sets)
+        else:
+            found = found._replace(rules=tuple(rule for rule in found.rules if not rule.startswith(found.missing)))
+            shown = ", ".join(found.missing)
+            dry.warnings.append(f"the rules of {shown} are not tried: the attributes do not exist yet")
+    stream = Stream(
+        name=canonical_location(found.files[0].folder or ".").rstrip("/").rpartition("/")[2] or "documents",
+        documents=tuple(documents),
+        output=os.fspath(options.output),
+        attributes=found.sets,
+        keep=found.rules,
+        discard=("attributes",),
+    )
+    return FilterConfig(streams=(stream,)), found.missing
+
+
+class OfPresets(NamedTuple):
+    """Documents, the rules of presets, the attribute sets that these need, and those that must be computed first."""
+
+    files: list[DocumentFile]
+    rules: tuple[str, ...]
+    sets: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def of_presets(documents: Sequence[str], presets: str | Sequence[str], id: str | None) -> OfPresets:
+    """Return what presets mean for documents. Raises `ConfigError` and `NotFound`."""
+    from feedmill.curation.mix.limits import MARKS, preset
+    from feedmill.curation.mix.names import sets_beside, sets_with
+    from feedmill.documents.find import find_in_datasets
+
+    names = (presets,) if isinstance(presets, str) else presets
+    files = find_in_datasets(documents, [], id=id)
     known = sets_beside(files)
     marks = [mark for mark in MARKS if mark in known] or MARKS[:1]
     rules = tuple(dict.fromkeys(rule for name in names for rule in preset(name, "--preset", marks=marks)))
-    sets, missing = sets_with(rules, files, known)
-    if missing and is_alone():
-        _compute(missing, documents, options)
-        if (dry := active()) is None:
-            sets, _ = sets_with(rules, files, sets_beside(files))
-        else:
-            rules = tuple(rule for rule in rules if not rule.startswith(missing))
-            dry.warnings.append(f"the rules of {', '.join(missing)} are not tried: the attributes do not exist yet")
-    stream = Stream(
-        name=canonical_location(files[0].folder or ".").rstrip("/").rpartition("/")[2] or "documents",
-        documents=tuple(documents),
-        output=os.fspath(options.output),
-        attributes=sets,
-        keep=rules,
-        discard=("attributes",),
-    )
-    return FilterConfig(streams=(stream,)), missing
+    return OfPresets(files, rules, *sets_with(rules, files, known))
 
 
 def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) -> None:
@@ -171,7 +190,8 @@ def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) 
         tag(documents, taggers, workers=options.workers, **given)
 
 
-def _configured(inputs: Any) -> FilterConfig:
+def configured(inputs: Any) -> FilterConfig:
+    """Return a configuration from itself, its content, or its path or URL. Raises `ConfigError`."""
     from feedmill.curation.mix.config import FilterConfig, read_config
     from feedmill.formats.yamls import read_config as read_tree
     from feedmill.storage import open_store, split_url

@@ -220,7 +220,7 @@ def test_what_a_terminal_does_not_have_is_shown_by_escapes(encoding: str) -> Non
         "app.main()\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     far = b"\\u65e5" if "latin" in encoding else "日".encode()
     assert done.stdout == b"name \xff half \\ud800 far " + far + b"\n"
@@ -351,7 +351,7 @@ def test_ctrl_c_beside_a_server_that_never_answers(words: list[str], tmp_path: P
         with subprocess.Popen(
             command, env={**os.environ, **settings, "PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}, **pipes
         ) as child:
-            server.settimeout(60)
+            server.settimeout(240)
             connection, _ = server.accept()
             assert connection.recv(1), "a request was sent"
             child.send_signal(signal.SIGINT)

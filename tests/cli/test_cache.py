@@ -61,8 +61,7 @@ def test_a_warmed_cache_serves_a_run_without_requests_for_data(recipe, monkeypat
     assert found == {f"s3://bkt/{key}": n for key, n in sizes.items()}
     assert {one["url"] for one in report["objects"] if one["kind"] == "index"} == {f"s3://bkt/{key}" for key in INDICES}
     monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "1GB")
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     assert sum(map(len, content(fm.Loader(fm.Recipe.load(path).plan(), 32)))) == 700
     assert not data_requests(server)
     assert fm.open("s3://bkt/data").find("000301") == 301 and not set(INDICES) & set(server.keys)

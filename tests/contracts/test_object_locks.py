@@ -322,12 +322,14 @@ def test_a_lease_survives_any_error_and_a_late_process_looks_for_itself(s3_bucke
             assert time.monotonic() < until
             time.sleep(0.05)
         assert failed.is_set()
-        monkeypatch.setattr(locks, "_BEAT", 60)  # stopped for long: the thread sleeps when the process is continued
-        time.sleep(0.2)
+        asleep, wait = threading.Event(), lock._ended.wait
+        monkeypatch.setattr(lock._ended, "wait", lambda seconds: (seconds == 600 and asleep.set()) or wait(seconds))
+        monkeypatch.setattr(locks, "_BEAT", 600)  # stopped for long: the thread sleeps when the process is continued
+        assert asleep.wait(120)
         held.check()
         store.write_bytes(lock_path(), b'{"run": "of another"}')
         held.check()
-        monkeypatch.setattr(locks, "EXPIRY", 0.1)
+        monkeypatch.setattr(locks, "EXPIRY", -1.0)
         with pytest.raises(StorageError, match="has taken over this work"):
             held.check()
     assert left(store)  # that of the other

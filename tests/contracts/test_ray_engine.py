@@ -298,7 +298,7 @@ def test_a_missing_token_is_one_line(cluster: Any, tmp_path: Path) -> None:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 1 and "did not accept this machine" in done.stderr
     assert "RAY_AUTH_TOKEN_PATH to a file" in done.stderr and "Traceback" not in done.stderr
@@ -354,7 +354,7 @@ def test_no_cluster_is_one_line() -> None:
         command("tag", "documents", "-t", "char_length_v1", "--engine", "ray", "--address", "127.0.0.1:1"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 1 and "there is no Ray cluster at '127.0.0.1:1'" in done.stderr
     assert "Traceback" not in done.stderr

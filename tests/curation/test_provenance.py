@@ -17,6 +17,7 @@ from feedmill.curation.mix.report import MixReport
 from feedmill.curation.stat import stat
 from feedmill.curation.tag import tag
 from feedmill.errors import DataError
+from feedmill.tracing.forget import forget
 from helpers.document_folders import read, write_lines
 
 TEXT = "Write to me@example.org now please."
@@ -186,3 +187,72 @@ def test_attributes_made_before_the_texts_changed_do_not_touch_them() -> None:
     by_tag()
     mix(read_config({"streams": [stream]}), workers=1, progress=False)
     assert read(Path("out/m-0000.jsonl.gz"))[0]["text"] == OTHER
+
+
+def write_copies() -> None:
+    """Two datasets: of five documents in three files, four have the same text."""
+    for path, *texts in (("d/documents/a", TEXT), ("d/documents/b", TEXT, OTHER), ("e/documents/c", TEXT, TEXT)):
+        write_lines(Path(f"{path}.jsonl"), [json.dumps({"id": f"{path} {n}", "text": t}) for n, t in enumerate(texts)])
+
+
+COMPARED = {
+    "exact": lambda *of: dedupe(of, name=NAME, workers=1),
+    "near": lambda *of: dedupe(of, near=True, name=NAME, workers=1, progress=False),
+}
+
+
+def mixed(*documents: str, **more: Any) -> MixReport:
+    stream = {"name": "m", "documents": documents, "attributes": [NAME], "output": {"path": "out"}}
+    stream["filter"] = {"keep": [f"{NAME} < 1"]}
+    return mix(read_config({"streams": [stream], **more}), workers=1, progress=False)
+
+
+def filtered(*documents: str, **more: Any) -> list[str]:
+    """Return the texts of the documents that are no marked copies."""
+    mixed(*documents, **more)
+    return [row["text"] for path in sorted(Path("out").glob("*.gz")) for row in read(path)]
+
+
+@pytest.mark.parametrize("verb", COMPARED)
+@pytest.mark.parametrize("how", ["gone", "changed", "marked alone since"])
+def test_copies_of_documents_that_are_gone_are_not_dropped(verb: str, how: str) -> None:
+    """Before, the last copies were dropped without a word."""
+    write_copies()
+    COMPARED[verb]("d/documents", "e/documents")
+    assert filtered("d/documents/*", "e/documents/*", allow_empty=True) == [TEXT, OTHER]
+    if how == "gone":
+        Path(DOCUMENTS).unlink()
+    else:
+        write("Another text, which is not like the others at all.")
+        if how == "marked alone since":
+            COMPARED[verb]("d/documents/a.jsonl")
+    for documents in ("d/documents/b*", "e/documents/*"):
+        for more in ({}, {"dryrun": True}):
+            with pytest.raises(DataError, match=r"copies of documents that are gone .* since: \S*a\.jsonl") as caught:
+                filtered(documents, **more)
+            assert caught.value.kind == "stale-attributes"
+    with pytest.raises(DataError, match="copies of documents that are gone"):
+        forget(f"e/attributes/{NAME}", "out")
+    assert filtered("d/documents/b*", allow_stale=True, allow_empty=True) == [OTHER]
+    COMPARED[verb]("d/documents/b.jsonl", "e/documents")
+    assert filtered("d/documents/b*", "e/documents/*", allow_empty=True) == [TEXT, OTHER]
+
+
+def test_datasets_that_were_compared_are_moved_together(tmp_path: Path) -> None:
+    write_copies()
+    COMPARED["exact"]("d/documents", "e/documents")
+    (tmp_path / "elsewhere").mkdir()
+    for name in "de":
+        shutil.move(name, "elsewhere")
+    os.utime("elsewhere/d/documents/a.jsonl", (1, 1))
+    assert filtered("elsewhere/d/documents/*") == [TEXT, OTHER]
+    assert filtered("elsewhere/d/documents/b*") == [OTHER]
+
+
+def test_marks_of_runs_that_did_not_compare_their_documents_are_named() -> None:
+    write_copies()
+    dedupe("d/documents", name=NAME, workers=1)
+    dedupe("e/documents", name=NAME, workers=1)
+    assert any("by 2 runs, which did not compare" in text for text in mixed("d/documents/*", "e/documents/*").warnings)
+    dedupe("e/documents", name=NAME, workers=1, against=["d/documents"])
+    assert not mixed("d/documents/*", "e/documents/*", allow_empty=True).warnings

@@ -129,7 +129,7 @@ def test_a_bucket_is_asked_for_what_the_frames_need(form: str, monkeypatch: pyte
         table = frames.table("v.mp4")
         assert table is not None
         assert sum(end - begin for begin, end in server.asked) < len(data) // 4
-        server.asked.clear()
+        server.forget()
         numbers = [3, 11, 1]
         requests = [FrameRequest("v.mp4", float(times[number])) for number in numbers]
         numbered = np.zeros(3, np.int64), np.asarray([request.time for request in requests])
@@ -425,7 +425,7 @@ def test_tables_of_a_bucket_are_kept_by_version(
 
         def table_again(known: bytes) -> tuple[Table, int]:
             server.objects["data/v.mp4"] = known
-            server.asked.clear()
+            server.forget()
             table = Frames(RemoteStore("s3://bkt/data", **server.options), 0.02).table("v.mp4")
             assert table is not None
             return table, len(server.asked)

@@ -37,7 +37,7 @@ def azure_server() -> Iterator[str]:
     options = ["--inMemoryPersistence", "--silent", "--disableTelemetry", "--blobPort", str(port)]
     process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()

@@ -53,13 +53,34 @@ class RangeServer(ThreadingHTTPServer):
         """Ranges of the requests for objects so far."""
         self.keys: list[str] = []
         """The object of each of them."""
-        self.now = self.peak = 0
-        self.lock = threading.Lock()
+        self.now = self.peak = self.gather = 0
+        """Requests in progress, the most of them so far, and how many have to be there before any is answered."""
+        self.lock = threading.RLock()
+        self._more = threading.Condition(self.lock)
+        self.ended = threading.Event()
 
     @property
     def options(self) -> dict[str, Any]:
         """What `RemoteStore` needs to reach it."""
         return {"endpoint": f"http://127.0.0.1:{self.server_port}", "region": "us-east-1", "skip_signature": True}
+
+    def forget(self) -> None:
+        """Forget the requests so far."""
+        with self.lock:
+            self.asked.clear()
+            self.keys.clear()
+
+    def expect(self, count: int) -> None:
+        """Answer no request before so many are there at once: on a busy machine they would come one by one."""
+        with self.lock:
+            self.peak, self.gather = self.now, count
+
+    def enter(self) -> None:
+        with self.lock:
+            self.now += 1
+            self.peak = max(self.peak, self.now)
+            self._more.notify_all()
+            self._more.wait_for(lambda: self.peak >= self.gather, 120)
 
     def handle_error(self, *_: Any) -> None:
         pass
@@ -84,9 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(405, "MethodNotAllowed")
 
     def do_GET(self) -> None:
-        with self.server.lock:
-            self.server.now += 1
-            self.server.peak = max(self.server.peak, self.server.now)
+        self.server.enter()
         try:
             with suppress(ConnectionError):
                 self._answer(body=True)
@@ -145,9 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
                 number = len(self.server.asked)
                 self.server.asked.append((begin, end))
                 self.server.keys.append(key)
-            fault = self.server.fault(number, begin, end)
-            if fault:
-                with self.server.lock:
+                fault = self.server.fault(number, begin, end)  # one at a time: it may look at what has happened
+                if fault:
                     self.server.faults[fault] += 1
             time.sleep(self.server.delay + (fault == "late"))
         if asked and begin >= len(data):
@@ -177,14 +195,14 @@ class _Handler(BaseHTTPRequestHandler):
             step = max(1, self.server.rate // 8)
             for at in range(0, len(data), step):
                 self.wfile.write(data[at : at + step])
-                time.sleep(len(data[at : at + step]) / self.server.rate)
+                self.server.ended.wait(step / self.server.rate)
             return None
         if fault in ("cut", "stall", "slow"):
             self.wfile.write(data[:half])
             if fault == "cut":
                 self.close_connection = True
                 return self.connection.shutdown(socket.SHUT_RDWR)
-            time.sleep(self.server.silence if fault == "stall" else 2)
+            self.server.ended.wait(self.server.silence if fault == "stall" else 2)
             data = data[half:]
         self.wfile.write(data)
         return None
@@ -204,6 +222,7 @@ def range_server() -> Iterator[RangeServer]:
     try:
         yield server
     finally:
+        server.ended.set()  # the process does not end before its requests have their answers
         server.shutdown()
         server.server_close()
         thread.join()

@@ -45,7 +45,7 @@ class Site:
         self.host = f"127.0.0.1:{port}"
 
     def get(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, {"Host": self.host, **names})

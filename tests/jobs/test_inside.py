@@ -27,7 +27,7 @@ from feedmill.jobs.run import run
 def halves(gate: str, size: int) -> int:
     """Read half of an item, wait for a file, and read the rest."""
     inside.count_read(size // 2)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240
     while not os.path.exists(gate) and time.monotonic() < limit:
         time.sleep(0.01)
     inside.count_read(size - size // 2)
@@ -62,7 +62,7 @@ def test_half_a_file_is_shown_while_it_is_read(
     bar, seen = shown_bar(sizes), []
 
     def watch() -> None:
-        expected, limit = (800 if workers == 2 else 500), time.monotonic() + 60
+        expected, limit = (800 if workers == 2 else 500), time.monotonic() + 120
         while bar.shown < expected and time.monotonic() < limit:
             time.sleep(0.01)
         seen.append((bar.shown, bar.done, bool(left_over())))

@@ -33,7 +33,7 @@ def output(folder: Path, code: str, **environment: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, **environment},
     )
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
@@ -82,18 +82,18 @@ def test_a_program_that_takes_too_long_is_told_with_the_line(tmp_path: Path) -> 
             time.sleep(600)
         if __name__ == "__main__":
             begun = time.monotonic()
-            work(limit=1.0)
-            assert time.monotonic() - begun < 60
+            work(limit=4.0)  # which a busy machine needs to get to that line
+            assert time.monotonic() - begun < 200
     """
     said = output(tmp_path, code)
-    assert said.startswith("unguarded-main") and "was not finished after 1 s, in line 16" in said, said
+    assert said.startswith("unguarded-main") and "was not finished after 4 s, in line 16" in said, said
 
 
 @pytest.mark.parametrize("how", ["-c", "-"])
 def test_a_program_without_a_file_is_told_to_use_threads(how: str) -> None:
     code = HEAD + "work()\n"
     command = [sys.executable, *([how, code] if how == "-c" else [how])]
-    done = subprocess.run(command, input=code, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, input=code, capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("not-portable the function is defined in a notebook, at a prompt"), done
     assert done.stdout.endswith("Move the function into a module, or use threads.\n")
 

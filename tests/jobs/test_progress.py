@@ -67,11 +67,12 @@ from feedmill.jobs import progress
 progress._LINE_INTERVAL, progress._FIRST_RATE = 0.2, 0.1
 progress.choose("plain")
 with progress.Progress("indexing", 4_000_000, "B") as bar:
-    for _ in range(4):
-        time.sleep(0.2)
+    for number in range(1, 5):
+        while bar._lines < number:  # a line comes each 0.2 seconds, or later on a busy machine
+            time.sleep(0.02)
         bar.advance(1_000_000)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True)
     first, *_, last = done.stderr.splitlines()
     assert done.stdout == "" and "rich" not in done.stderr
     assert first.startswith("indexing: ") and " of 4 MB (" in first
@@ -81,7 +82,7 @@ with progress.Progress("indexing", 4_000_000, "B") as bar:
 def test_nothing_is_printed_if_that_was_chosen():
     code = "from feedmill.jobs import progress; progress._LINE_INTERVAL = 0.05; progress.choose('none')\n"
     code += "import time\nwith progress.Progress('x', 2) as bar:\n    bar.advance(); time.sleep(0.3)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 

@@ -61,8 +61,7 @@ def remote(server, cache: DataCache | None, **options):
 
 
 def asked_in(server, function):
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     result = function()
     return result, data_requests(server)
 
@@ -332,8 +331,7 @@ def test_lines_of_a_bucket_are_found_through_the_cache(recipe, server, tmp_path)
     text = b"".join(b'{"text": "%d"}\n' % number for number in range(20_000))
     server.objects["lines/a.jsonl"] = text
     recipe = recipe.replace("bkt/data", "bkt/lines/a.jsonl") + f"cache: {{dir: {tmp_path / 'kept'}, size: 1GB}}\n"
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     loader = fm.Loader(fm.Recipe.parse(recipe).plan(), 100, output="samples")
     assert sum(map(len, loader)) == 20_000
     asked = zip(server.keys, server.asked, strict=True)

@@ -178,7 +178,7 @@ CRASH = """
     while len(list(pool.folder.iterdir())) < 20:  # room is counted before a file is there
         time.sleep(0.001)
     print(pool.folder, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

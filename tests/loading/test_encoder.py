@@ -473,7 +473,7 @@ def test_hooks_are_never_seen_in_part_by_other_threads() -> None:
         def overrides(self, hook: str) -> bool:
             if threading.current_thread() is not threading.main_thread() and not called.is_set():
                 listing.set()
-                called.wait(60)
+                called.wait(240)
             return super().overrides(hook)
 
     encoder = Slow()
@@ -482,7 +482,7 @@ def test_hooks_are_never_seen_in_part_by_other_threads() -> None:
     called.clear()
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(prepared, 1)
-        assert listing.wait(60)
+        assert listing.wait(240)
         assert prepared(1) == 2
         called.set()
         assert other.result() == 2

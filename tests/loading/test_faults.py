@@ -83,7 +83,7 @@ def test_each_refusal_has_its_own_message(server, environment, refusal, kind, wo
         fm.open("s3://bkt/data")
     assert caught.value.kind == kind and words in str(caught.value)
     assert caught.value.file is not None and caught.value.file.startswith("s3://bkt/data")
-    assert time.monotonic() - began < 100  # what is refused for good is not tried for three minutes
+    assert time.monotonic() - began < 150  # what is refused for good is not tried for three minutes
 
 
 def test_a_missing_bucket_is_named_when_a_dataset_is_opened(server, environment):
@@ -183,7 +183,7 @@ HANGING = [(None, "stall"), (40 << 20, "drip")]
 @pytest.mark.parametrize(("cache", "fault"), slow_but(product([None, 40 << 20], ["stall", "drip"]), *HANGING))
 def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_path, monkeypatch, fault, cache):
     monkeypatch.setattr(fetcher(), "_hedging", True)
-    server.silence, server.rate = 600.0, 1 << 10
+    server.silence, server.rate = 600.0, 1 << 8
     before = fetcher().hedges
     plan = remote(server)
     plan.cache = DataCache(cache, tmp_path / "cache") if cache else None
@@ -192,7 +192,7 @@ def test_requests_that_hang_or_drip_hold_nobody_up_for_long(server, folder, tmp_
     began = time.monotonic()
     assert content(fm.Loader(plan, 32)) == expected and server.faults[fault] == 1
     assert fetcher().hedges > before  # it was not the limit for silence that ended it
-    assert time.monotonic() - began < 90  # not the minutes that the body would take
+    assert time.monotonic() - began < 240  # not the minutes that the body would take
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -264,10 +264,10 @@ def test_four_processes_on_one_cache_of_which_one_is_killed_or_stopped(server, f
         others = [warm.Popen([*words, "run"], env=environment, stdout=subprocess.PIPE) for _ in range(3)]
         expected = content(fm.Loader(local(folder), 16))
         for process in others:
-            output = process.communicate(timeout=100)[0].decode()
+            output = process.communicate(timeout=300)[0].decode()
             found = [[bytes.fromhex(word) for word in line.split(" ")] for line in output.splitlines()]
             assert process.returncode == 0 and found == expected
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 240  # nobody waits for the other one, which sleeps for ten minutes
     finally:
         victim.kill()
         victim.communicate()

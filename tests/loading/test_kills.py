@@ -135,7 +135,7 @@ def check(folder: Path, out: Path, kills: int, seed: int) -> int:
             layout["batch_size"] = 32
         run = Run(folder, out / f"leg-{leg}", layout, state)
         if leg < kills:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while not all(run.lines()) and all(rank.poll() is None for rank in run.ranks):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)

@@ -30,8 +30,9 @@ RANKS, WORKERS, BATCH_SIZES = (1, 2, 3, 8), (0, 1, 3), (1, 4, 7)
 
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
+    before = set(threading.enumerate())  # those of earlier tests may still be ending
     yield
-    assert [t.name for t in threading.enumerate() if t.name.startswith(THREAD_NAME)] == []
+    assert [t.name for t in set(threading.enumerate()) - before if t.name.startswith(THREAD_NAME)] == []
 
 
 def jitter(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:

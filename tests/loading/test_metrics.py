@@ -42,10 +42,12 @@ def test_the_wait_is_divided_by_the_stage_in_which_the_batch_was() -> None:
 
 
 def test_a_fast_loader_and_a_slow_loop() -> None:
-    loader = Loader(FakePlan(), 4, workers=2)
-    for _ in islice(loader, 10):
+    loader, until = Loader(FakePlan(), 4, workers=2), time.monotonic() + 120
+    for _ in loader:
         time.sleep(0.01)
-    found = loader.metrics.snapshot()
+        found = loader.metrics.snapshot()
+        if found["ready"] > 0 or time.monotonic() > until:
+            break
     loader.close()
     assert found["ready"] > 0 and 0 < found["waiting"] <= 1
 

@@ -70,7 +70,7 @@ def test_readers_of_killed_processes_are_gone_even_if_a_forked_child_lives(table
         "import os, sys, time\nfrom pathlib import Path\nfrom feedmill.storage.cache.chunks import ChunkCache\n"
         "cache = ChunkCache(Path(sys.argv[1]), 1 << 20); joined = cache.readers.join(7, 5)\n"
         "child = os.fork()\nif not child: print(os.getpid(), flush=True)  # it has given up what it inherited\n"
-        "time.sleep(60)"
+        "time.sleep(600)"
     )
     with warm.Popen([sys.executable, "-c", code, str(tmp_path / "cache")], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -187,8 +187,7 @@ def test_ranks_fetch_each_byte_about_once_even_if_the_cache_is_smaller_than_the_
     pages = cache.use().cache
     here = [Neighbors(pages, shuffled(plan_of(RemoteStore("s3://bkt/data", **server.options))), n, 4) for n in range(4)]
     monkeypatch.setattr(fetcher(), "_hedging", False)
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     with ThreadPoolExecutor(4) as pool:
         batches = [list(pool.map(next, loaders)) for _ in expected[0]]
     assert [[[bytes(part) for part in step[rank]["bin"]] for step in batches] for rank in range(4)] == expected
@@ -214,8 +213,7 @@ def test_steps_above_half_of_the_budget_are_read_through_the_cache(
         plan.cache = cache
         return content(fm.Loader(plan, 16, rank=rank, world_size=ranks))
 
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     with ThreadPoolExecutor(ranks) as pool:
         found = list(pool.map(run, range(ranks)))
     local_plan = shuffled(local(folder))

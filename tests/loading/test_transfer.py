@@ -83,8 +83,19 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
     return fake
 
 
+_before = set[threading.Thread]()
+"""Threads of earlier tests, which may end in the middle of these."""
+
+
+@pytest.fixture(autouse=True)
+def earlier() -> Iterator[None]:
+    _before.update(threading.enumerate())
+    yield
+    _before.clear()
+
+
 def transfer_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+    return [each.name for each in set(threading.enumerate()) - _before if each.name.startswith(THREAD_NAME)]
 
 
 def position(batch: Any) -> list[int]:

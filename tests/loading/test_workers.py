@@ -243,9 +243,10 @@ def test_workers_that_make_no_sense(arguments: dict[str, Any]) -> None:
 
 
 def test_a_loop_that_is_left_ends_its_processes() -> None:
+    before = set(multiprocessing.active_children())  # of earlier tests
     loader = Loader(FakePlan(), 4, transform=jitter, workers=Workers(2, processes=True))
     for _ in loader:
         break
     del loader, _
     gc.collect()
-    assert multiprocessing.active_children() == []
+    assert not set(multiprocessing.active_children()) - before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 import os
 import random
@@ -121,7 +122,8 @@ def test_the_plan_says_why_and_runs_nothing(folder: Path) -> None:
 def test_the_manifest_follows_files_from_the_first_step_to_the_last(folder: Path) -> None:
     report = fm.run("p.json", progress=False)
     steps = {step["name"]: step for step in json.loads(Path(report.manifest).read_text())["steps"]}
-    assert steps["kept"]["outputs"] == steps["tokens"]["inputs"]
+    read = steps["tokens"]["inputs"]
+    assert read.pop(TOKENIZER) and steps["kept"]["outputs"] == read
     assert steps["tokens"]["inputs"]["kept/web-0000.jsonl.gz"]["xxh3"]
     assert steps["tokens"]["options"] == {"tokenizer": TOKENIZER} and steps["tokens"]["feedmill"] == fm.__version__
     assert steps["tokens"]["report"]["documents"] == steps["kept"]["report"]["streams"][0]["kept"]
@@ -321,3 +323,51 @@ def test_a_mapping_becomes_the_dataclass_of_a_parameter(tmp_path: Path, monkeypa
     step = Step("m", "prepare-media", ("data",), ("data",), {"media": media}, "p.json")
     assert step.arguments() == {"url": "data", "media": MediaFilter("GLOB", ("*.jpg",))}
     assert not problems(step.function, step.options, ["url"])
+
+
+def step_of(verb: str, outputs: str, **options: Any) -> dict[str, Any]:
+    return {"verb": verb, "inputs": ["documents"], "outputs": [outputs], "options": options}
+
+
+WITHOUT_LISTING = {
+    "a tokenizer": (
+        step_of("tokenize", "t/web", tokenizer="tok.json", eos="<|endoftext|>", on_error="skip"),
+        "tok.json",
+    ),
+    "a preset's attributes": (
+        step_of("filter", "kept", inputs=["documents"], output="kept", preset=["duplicates"]),
+        "attributes/dup_documents/part-0.jsonl.gz",
+    ),
+    "streams": (
+        {**step_of("filter", "kept"), "inputs": ["filter.json"]},
+        "documents/part-1.jsonl.gz",
+    ),
+    "what others are compared with": (
+        step_of("dedupe", "attributes/dup_documents", against=["other/*"]),
+        "other/documents/part-0.jsonl.gz",
+    ),
+    "a module of taggers": (
+        step_of("tag", "attributes/own", taggers=["own"], tagger_modules=["own.py"], name="own"),
+        "own.py",
+    ),
+}
+
+
+@pytest.mark.parametrize("of", WITHOUT_LISTING)
+def test_what_a_step_reads_is_an_input_without_being_listed(folder: Path, of: str) -> None:
+    """Before, the step was up to date, and what it had written was of another tokenizer, or other attributes."""
+    step, read = WITHOUT_LISTING[of]
+    shutil.copyfile(TOKENIZER, "tok.json")
+    shutil.copytree("documents", "other/documents")
+    Path("filter.json").write_text(json.dumps({"streams": [{**STREAM, "attributes": [], "filter": {}}]}))
+    Path("own.py").write_text(
+        "from feedmill.curation.registry import register\n"
+        "from feedmill.curation.taggers.lengths import char_length\n"
+        "own = register('own')(char_length)\n"
+    )
+    write([step], folder)
+    assert ran() == [step["verb"]] and ran() == []
+    data = Path(read).read_bytes()
+    Path(read).write_bytes(gzip.compress(gzip.decompress(data), mtime=1) if read.endswith(".gz") else data + b"\n")
+    report = fm.run("p.json", dry_run=True, progress=False)
+    assert [reason for one in report.steps for reason in one.reasons] == [f"the input {read} has changed"]

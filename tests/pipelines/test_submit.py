@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 import yaml
 
 import feedmill as fm
-from feedmill.errors import ConfigError, NotFound, StorageError
+from feedmill.errors import ConfigError, DataError, NotFound, StorageError
 from feedmill.jobs.engine import Limits
 from feedmill.jobs.work import alone
 from feedmill.storage import LocalStore
@@ -52,12 +53,15 @@ elif program == "sbatch":
             numbers += range(int(first), int(last or first) + 1)
     for index in numbers:
         tasks.append(dict(job=job, index=index, state="PENDING", after=after, text=text, name=given["job-name"],
-                          folder=given["chdir"]))
+                          folder=given["chdir"], script=words[-1]))
+    if (place / "die").exists() and job == "2":
+        file.write_text(json.dumps(tasks))
+        os.kill(os.getppid(), signal.SIGKILL)
     print(job)
 elif program == "squeue":
     for t in tasks:
         index, why = "N/A" if t["index"] is None else t["index"], t.get("why", "None")
-        print(t["job"], index, t["state"], why, t["name"], sep="|")
+        print(t["job"], index, t["state"], why, t["name"], t["script"], sep="|")
 elif program == "scancel":
     for t in tasks:
         if t["job"] in words and t["state"] == "PENDING":
@@ -150,7 +154,7 @@ def test_the_state_is_that_of_the_queue_and_cancel_leaves_nothing(slurm: Slurm) 
     assert again.submission.states["lengths"] == {"PENDING": 3} and not again.submission.jobs
     assert "nothing was submitted" in again.submission.notes[0]
     assert submit(cancel=True).submission.jobs and not slurm.waiting()
-    assert "nothing was cancelled" in submit(cancel=True).submission.notes[0]
+    assert "nothing was cancelled" in submit(cancel=True).submission.notes[-1]
 
 
 def test_a_refused_job_takes_those_before_it_back(slurm: Slurm) -> None:
@@ -158,6 +162,36 @@ def test_a_refused_job_takes_those_before_it_back(slurm: Slurm) -> None:
     with pytest.raises(StorageError, match="QOSMaxSubmitJobPerUserLimit"):
         submit(parts=2)
     assert slurm.tasks() and not slurm.waiting()
+
+
+def test_a_job_whose_submitter_died_before_it_knew_the_id_is_found(slurm: Slurm) -> None:
+    """Before, it was neither shown nor cancelled, and everything was submitted a second time beside it."""
+    (slurm.folder / "die").touch()
+    assert warm.run(command("run", "p.json", "--submit", "slurm", "--parts", "2")).returncode == -signal.SIGKILL
+    assert len(json.loads(Path("p.slurm/submitted.json").read_text())["jobs"]) == 2
+    (slurm.folder / "die").unlink()
+    assert slurm.waiting() == ["p-lengths:1", "p-lengths:2", "p-lengths-finish:"]
+    again = submit(parts=2).submission
+    assert again.states == {"lengths": {"PENDING": 3}} and not again.jobs
+    assert submit(cancel=True).submission.jobs and not slurm.waiting()
+    assert submit(parts=2).submission.jobs
+
+
+def test_a_part_that_never_finishes_is_not_submitted_for_ever(slurm: Slurm) -> None:
+    log = "p.slurm/logs/p-lengths-{}_2.log"
+    for _ in range(3):
+        assert submit(parts=2, steps=["lengths"]).submission.jobs
+        slurm.drain(kill="p-lengths:2")
+        last = max(int(task["job"]) for task in slurm.tasks() if task["index"] == 2)
+        Path(log.format(last)).write_text("reading\nerror: the disk is full\n")
+    before = len(slurm.tasks())
+    with pytest.raises(DataError, match=r"3 times, and not finished: part 2: error: the disk is full\. .*--cancel"):
+        submit(parts=2, steps=["lengths"])
+    assert len(slurm.tasks()) == before
+    assert "may be submitted again" in submit(cancel=True).submission.notes[0]
+    assert submit(parts=2, steps=["lengths"]).submission.jobs
+    slurm.drain()
+    assert submit(parts=2, steps=["lengths"]).waiting is None
 
 
 def test_a_failed_task_is_shown_with_the_end_of_its_log(slurm: Slurm) -> None:

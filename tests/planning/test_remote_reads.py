@@ -36,8 +36,7 @@ def test_the_estimate_is_near_what_a_loader_requests(server, folder, shuffle):
     plan = remote(server, shuffle=shuffle)
     reads = remote_reads(plan, len(plan))
     assert reads is not None and reads["advice"] is None and reads["samples"] == 2700
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     content(fm.Loader(plan, 8))
     asked = data_requests(server)
     assert reads["requests"] - 2 <= len(asked) <= reads["requests"] + 8 + 2  # the first batch is requested alone
@@ -52,8 +51,7 @@ def test_windows_that_the_memory_does_not_hold_are_counted_in_parts(server, fold
     monkeypatch.setenv("FEEDMILL_READ_AHEAD", budget)
     reads = remote_reads(plan, len(plan))
     assert reads is not None and whole is not None and reads["requests"] > 3 * whole["requests"]
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     content(fm.Loader(plan, 8))
     assert 0.7 * reads["requests"] <= len(data_requests(server)) <= 1.3 * reads["requests"]
 
@@ -74,8 +72,7 @@ def test_blocks_of_any_size_are_requests(server, folder, block, window):
     dataset = remote(server).sources[0]
     order = Repeat(BlockShuffle(Leaf(0, len(dataset)), 5, block, window), 1)
     plan = fm.Plan(order, [dataset], ["data"], 3)
-    server.asked.clear()
-    server.keys.clear()
+    server.forget()
     content(fm.Loader(plan, 8))
     blocks = -(-len(dataset) // block)
     assert len(data_requests(server)) <= blocks + 2 * 3 + 8 + 2  # blocks over the ends of shards, and the first batch

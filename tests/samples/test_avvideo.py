@@ -145,7 +145,7 @@ def test_clips_of_a_bucket_read_what_their_frames_need(monkeypatch: pytest.Monke
         store = RemoteStore("s3://bkt", **server.options)
         decoder = AVDecoder(io.BufferedReader(Window(store, "v.mp4", 0, len(data)), 16))
         assert decoder.video_start == 0.0
-        server.asked.clear()
+        server.forget()
         ranges = [(3.0, 3.1), (1.7, 1.8)]
         found, _ = decoder.get_video_clips(ranges)
         asked = sum(end - begin for begin, end in server.asked)

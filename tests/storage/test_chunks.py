@@ -464,7 +464,7 @@ def test_ranges_are_read_from_the_chunks_in_which_they_lie_and_one_beyond_the_en
     reader, none = ReadAhead(1 << 20, CacheUse(cache, "block")), np.zeros(1, np.int64)
     reader.want(store, paths, none, none + 5, none + SIZE, none, Starving())
     reader.finish()
-    server.asked.clear()
+    server.forget()
     ranges = [(7, 100), (SMALLEST - 10, 30), (SMALLEST + 20, 3 * SMALLEST), (50, 0), (SIZE - 9, 9)]
     offsets, lengths = np.asarray(ranges, np.int64).T
     buffer = np.zeros(lengths.sum(), np.uint8)
@@ -530,7 +530,7 @@ def test_scattered_bytes_of_data_that_does_not_fit_are_fetched_without_their_chu
     reader.want(store, paths, step, step + 10, step + SMALLEST, step, Starving())
     reader.finish()
     assert cache.list()[0].present == SMALLEST  # most of the chunk is needed
-    server.asked.clear()
+    server.forget()
     offsets = np.arange(0, 200, 20) * SMALLEST + 99
     steps, lengths = np.zeros(10, np.int64), np.full(10, 500)
     reader.want(store, paths, steps, offsets, offsets + lengths, steps + 1, Starving())

@@ -77,7 +77,7 @@ def test_a_program_ends_though_a_request_still_fails(server):
     server.fault = lambda number, begin, end: "503" if begin == 20 else None
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", PROGRAM, server.options["endpoint"]], check=False, timeout=180)
-    assert done.returncode == 0 and time.monotonic() - began < 100  # not three minutes
+    assert done.returncode == 0 and time.monotonic() - began < 150  # not three minutes
 
 
 def test_an_answer_to_another_range_is_an_error_when_it_comes_three_times(server):
@@ -193,14 +193,14 @@ def test_the_limit_grows_while_that_raises_the_rate():
 
 def test_a_lane_lets_no_more_through_than_its_limit():
     lane, inside, most = Lane(4, grows=False), [0], [0]
-    lock = threading.Lock()
+    lock, four = threading.Lock(), threading.Barrier(4, timeout=120)
 
     def work() -> None:
         with lane.slot():
             with lock:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
-            time.sleep(0.005)
+            four.wait()
             with lock:
                 inside[0] -= 1
 

@@ -101,7 +101,7 @@ def test_an_old_version_goes_first_even_if_it_was_used_after_other_files(server,
     put(server, "more", 10 * KB, 4)
     use(store, "more", 7)
     assert names(folder) == ["more", "old", "other"]
-    server.asked.clear()
+    server.forget()
     assert cached_copy(store, "old").read_bytes() == data and not server.asked
 
 

@@ -198,7 +198,7 @@ def test_a_really_full_disk_keeps_the_old_file(tmp_path):
     try:
         with script.open() as source:
             done = subprocess.run(
-                ["unshare", "-rm", "sh", "-c", command], stdin=source, capture_output=True, text=True, timeout=30
+                ["unshare", "-rm", "sh", "-c", command], stdin=source, capture_output=True, text=True, timeout=180
             )
     except FileNotFoundError:
         pytest.skip("this machine has no unshare")

@@ -18,8 +18,8 @@ from feedmill.storage.locks import FileLock
 lock = FileLock(sys.argv[1])
 if os.fork() == 0:
     print(os.getpid(), flush=True)
-    time.sleep(60)
-time.sleep(60)
+    time.sleep(600)
+time.sleep(600)
 """
 
 

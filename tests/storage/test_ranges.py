@@ -77,22 +77,25 @@ def test_ranges_that_no_file_has(bad: tuple[int, int]) -> None:
 
 
 class Slow(BaseHTTPRequestHandler):
-    """Answers ranges of `data` after a while, and counts how many it answers at once."""
+    """Answers ranges of `data` once a number of requests was there at once, and after a while."""
 
     protocol_version = "HTTP/1.1"
     data: ClassVar[bytes] = os.urandom(4 * MIB)
-    lock: ClassVar[Any] = threading.Lock()
+    more: ClassVar[Any] = threading.Condition()
     now: ClassVar[int] = 0
     most: ClassVar[int] = 0
+    wanted: ClassVar[int] = 0
 
     def do_GET(self) -> None:
-        with Slow.lock:
+        with Slow.more:
             Slow.now += 1
             Slow.most = max(Slow.most, Slow.now)
+            Slow.more.notify_all()
+            Slow.more.wait_for(lambda: Slow.most >= Slow.wanted, 120)
         time.sleep(0.1)
         low, high = (int(part) for part in self.headers["Range"].removeprefix("bytes=").split("-"))
         body = self.data[low : high + 1]
-        with Slow.lock:
+        with Slow.more:
             Slow.now -= 1
         self.send_response(206)
         self.send_header("Content-Range", f"bytes {low}-{high}/{len(self.data)}")
@@ -108,7 +111,8 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-def test_many_small_requests_are_in_flight_at_once() -> None:
+def test_many_small_requests_are_in_flight_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "wanted", 21)
     server = Server(("127.0.0.1", 0), Slow)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:

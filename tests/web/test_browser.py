@@ -283,6 +283,7 @@ def test_curves_answer_to_the_pointer(visit: Visit) -> None:
     page = visit.go("/mix.yaml/step?step=5")
     box = page.locator(".u-over").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 60.5 / 250, box["y"] + 40)
+    page.locator(".readout", has_text="step 60").wait_for()
     assert page.locator(".readout").inner_text() == "step 60: loss 5"
     page.mouse.down()
     page.mouse.up()
@@ -290,7 +291,8 @@ def test_curves_answer_to_the_pointer(visit: Visit) -> None:
     page = visit.go("/loading-rank.jsonl/loader?over=all")
     box = page.locator(".u-over").bounding_box()
     page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 40)
-    assert "slowest rank 24 %" in page.locator(".readout").inner_text() and not visit.said
+    page.locator(".readout", has_text="slowest rank 24 %").wait_for()
+    assert not visit.said
 
 
 def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
@@ -300,9 +302,9 @@ def test_telemetry_is_read_again(browser: Any, tmp_path: Path) -> None:
         page = visit.page
         page.goto("/x.jsonl/loader")
         page.locator("main .seg a").first.focus()
+        assert page.locator(".lane").count() == 1
         with (tmp_path / "x.jsonl").open("ab") as file:
             file.write(b"".join(reports(1)))
-        assert page.locator(".lane").count() == 1
         page.clock.run_for(6_000)  # it is read again after 5 seconds of the page's clock
         page.locator(".lane").nth(1).wait_for()
         assert page.evaluate("document.activeElement.textContent") == "last report"

@@ -27,7 +27,7 @@ def make(root: Path, shards: int = 6, per_shard: int = 5) -> Path:
 
 
 def checked(site: Site, query: str = "?check=1") -> dict[str, Any]:
-    for _ in range(600):
+    for _ in range(12_000):
         data: dict[str, Any] = site.get(f"/data/health.json{query}").json
         if data["state"] == "done":
             return data

@@ -9,6 +9,15 @@ It is in the place of `feedmill.documents.file`: that of ``x/attributes/<name>``
                                   "documents": {"path": "documents/web/0.jsonl.gz",
                                                 "size": 456, "version": "...", "xxh3": "<of the stored bytes>"}}}}
 
+Where the spans of a file depend on the other files of the run, as marks of duplicates do, its entry has a `run`, and
+`runs` of the manifest has the documents of that run, also those in other datasets::
+
+    "runs": {"<run>": {"alone": true,
+                       "documents": [{"path": "documents/web/0.jsonl.gz", "size": 456, "version": "...", "xxh3": "..."},
+                                     {"path": "../other/documents/1.jsonl.gz", ...}]}}
+
+A run that is `alone` has compared its documents with no others.
+
 `ids` is a digest of the ids as compact JSON, each followed by a newline. Two files with the same rows in the same order
 have the same digest. An entry is ignored if its documents have changed since it was written.
 
@@ -25,7 +34,7 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.file import DocumentFile, RecordFolder, Records, by_folder
+from feedmill.documents.file import DocumentFile, RecordFolder, Records, by_folder, relative
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store
@@ -184,24 +193,43 @@ def record(
     name: str,
     documents_folder: str,
     manifest: Mapping[str, Any],
+    *,
+    together: bool = False,
+    alone: bool = True,
 ) -> None:
     """Write the manifests. Entries of other files, from earlier runs into the same attribute set, are kept.
 
     Args:
         entries: Entry of each file; see `entry`.
-        manifest: Fields of the manifest other than ``files``.
+        manifest: Fields of the manifest other than ``files`` and ``runs``.
+        together: Whether the spans of a file depend on the other files, which must then stay as they are.
+        alone: Whether they depend on no other documents.
     """
     by_file = dict(zip(files, entries, strict=True))
+    states = {
+        file: {"path": file.path, "size": file.size, "version": file.version, "xxh3": one.get("read", "")}
+        for file, one in by_file.items()
+    }
+    run = {"run": manifest["run"]} if together else {}
     for root, members in by_folder(files).items():
         store = open_store(root or ".")
         before = read_manifest(store, name)
         kept = dict(before["files"]) if before else {}
         for file in members:
             path = file.attributes(name, documents_folder)
-            found = dict(by_file[file])
-            documents = {"path": file.path, "size": file.size, "version": file.version, "xxh3": found.pop("read", "")}
-            kept[_key(path)] = {**found, "version": store.stat(path).version, "documents": documents}
-        write_manifest(store, name, {**manifest, "files": kept})
+            found = {key: value for key, value in by_file[file].items() if key != "read"} | run
+            kept[_key(path)] = {**found, "version": store.stat(path).version, "documents": states[file]}
+        runs = dict(before.get("runs", {})) if before else {}
+        if together:
+            own = store.locate("")
+            documents = [
+                state if file.folder == root else {**state, "path": relative(file.place, own)}
+                for file, state in states.items()
+            ]
+            runs[manifest["run"]] = {"alone": alone, "documents": documents}
+        used = {one.get("run") for one in kept.values() if isinstance(one, dict)}
+        runs = {name: states_of for name, states_of in runs.items() if name in used}
+        write_manifest(store, name, {**manifest, "files": kept, **({"runs": runs} if runs else {})})
 
 
 def _is_entry(entry: Any) -> bool:

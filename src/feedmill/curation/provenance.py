@@ -11,19 +11,21 @@ The result is unknown for a set without a record, and for one that another progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 from feedmill.curation import records
 from feedmill.curation.attribute_set import manifest_version, read_manifest
 from feedmill.curation.records import FileState
-from feedmill.documents.file import documents_of
+from feedmill.documents.file import DocumentFile, by_folder, documents_of, places
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.storage import Entry, Store, open_store, split_url
 
+_SHOWN = 3
 STALE = "stale-attributes"
 """Error kind for attributes that were computed from other documents."""
 
@@ -76,7 +78,8 @@ def _made(store: Store, name: str, path: str) -> Iterator[AttributeState]:
     record = records.read_record(store.locate(f"{ATTRIBUTES}/{name}"), below)
     if record is not None:
         yield AttributeState(record.input, record.output)
-    entry = _entries(store, name).get(below)
+    version = manifest_version(store, name)
+    entry = None if version is None else _manifest(store.url, name, version)[0].get(below)
     if isinstance(entry, dict) and isinstance(entry.get("documents"), dict):
         yield AttributeState(_state(entry["documents"]), _state(entry))
 
@@ -85,17 +88,69 @@ def _state(entry: dict[str, Any]) -> FileState:
     return FileState(entry.get("size", -1), str(entry.get("version")), str(entry.get("xxh3") or ""))
 
 
-def _entries(store: Store, name: str) -> dict[str, Any]:
-    """Return the entries of an attribute set's manifest, which is read once per version."""
-    version = manifest_version(store, name)
-    return {} if version is None else _manifest(store.url, name, version)
-
-
 @lru_cache(maxsize=16)
-def _manifest(url: str, name: str, version: str) -> dict[str, Any]:  # noqa: ARG001
-    manifest = read_manifest(open_store(url), name)
-    files: dict[str, Any] = manifest["files"] if manifest is not None else {}
-    return files
+def _manifest(url: str, name: str, version: str) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ARG001
+    """Return the entries and the runs of an attribute set's manifest, which is read once per version."""
+    manifest = read_manifest(open_store(url), name) or {"files": {}}
+    return manifest["files"], manifest.get("runs", {})
+
+
+def check_others(files: Sequence[DocumentFile], name: str) -> str | None:
+    """Check the other documents that marks of duplicates depend on: the copies of a lost document are its last ones.
+
+    Args:
+        files: Files of documents, relative to the roots of their datasets, whose attributes are used.
+        name: Name of the attribute set.
+
+    Returns:
+        A warning if the files were marked by several runs, none of which knew the documents of the others.
+
+    Raises:
+        DataError: Documents that were compared with these are gone or have changed since (kind ``stale-attributes``).
+    """
+    place = places()
+    used, looked, lost = {place(file.name) for file in files}, set[tuple[str, str]](), dict[str, None]()
+    alone = set[str]()
+    for root, members in by_folder(files).items():
+        store = open_store(root or ".")
+        version = manifest_version(store, name)
+        if version is None:
+            continue
+        entries, runs = _manifest(store.url, name, version)
+        beside = f"{ATTRIBUTES}/{name}/"
+        of = (entries.get(file.attributes(name).removeprefix(beside)) for file in members)
+        for run in dict.fromkeys(entry["run"] for entry in of if isinstance(entry, dict) and entry.get("run") in runs):
+            alone |= {run} if runs[run]["alone"] else set()
+            for state in runs[run]["documents"]:
+                path = _resolved(state["path"], store)
+                if (where := place(path)) not in used and (where, state["version"]) not in looked:
+                    looked.add((where, state["version"]))
+                    folder, below = split_url(path)
+                    if not records.unchanged(open_store(folder), below, _state(state)):
+                        lost[path] = None
+    if lost:
+        shown = ", ".join([*lost][:_SHOWN]) + (f" and {len(lost) - _SHOWN:,} more" if len(lost) > _SHOWN else "")
+        raise DataError(
+            f"the attributes {name!r} mark copies of documents that are gone or have changed since: {shown}",
+            file=files[0].store().locate(f"{ATTRIBUTES}/{name}"),
+            kind=STALE,
+            fix="Compute the attributes again. If the other copies are kept elsewhere, add --allow-stale"
+            " (in a configuration 'allow_stale: true').",
+        )
+    if len(alone) < 2:
+        return None
+    return (
+        f"the documents were marked in {name!r} by {len(alone)} runs, which did not compare them with each other:"
+        " copies between them are not marked"
+    )
+
+
+def _resolved(path: str, store: Store) -> str:
+    """Return the path or URL of documents that a manifest names relative to its dataset."""
+    if path.startswith("/") or "://" in path:
+        return path
+    scheme, separator, rest = store.url.partition("://")
+    return f"{scheme}://{normpath(f'{rest}/{path}')}" if separator else normpath(f"{store.url}/{path}")
 
 
 def stale(store: Store, path: str, documents: str) -> DataError:

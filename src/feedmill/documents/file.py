@@ -174,6 +174,13 @@ def places() -> Callable[[str], str]:
     return place
 
 
+def relative(path: str, folder: str) -> str:
+    """Return a path or URL relative to a folder of the same store, so that both can be moved together."""
+    same = "://" not in path and "://" not in folder and path.startswith("/") and folder.startswith("/")
+    same = same or ("://" in path and path.split("/")[:3] == folder.split("/")[:3])
+    return os.path.relpath(path, folder) if same else path
+
+
 def attribute_root(path: str, name: str) -> tuple[str, str]:
     """Return the folder of the attributes `name` of a document file, and the path of its attributes in that folder.
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import ALL_SPLITS
 from feedmill.storage import Store
+from feedmill.storage.limits import refuse_large
 
 File = TypeVar("File")
 
@@ -43,6 +44,7 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 _ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
 CARDS = ("README.md", ".huggingface.yaml")
 """Files that may declare the splits of their folder."""
+_LARGEST = 1 << 24
 _EVERYTHING = f"name the split '{ALL_SPLITS}', which has all files, or in 'prepare' --split-parts."
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -108,9 +110,14 @@ def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = C
 
 def _configs(store: Store, card: str) -> dict[str, dict[str, Any]]:
     """Return the configurations that a card declares, by name; empty if it declares none."""
-    where, text = store.locate(card), store.read(card).decode("utf-8-sig", "replace")
-    if card.endswith(".md"):
+    where, size = store.locate(card), store.stat(card).size
+    of_card = card.endswith(".md")  # whose images can be part of its text, which no one reads here
+    data = store.read(card, 0, min(size, _LARGEST)) if of_card else store.read_small(card, _LARGEST)
+    text = data.decode("utf-8-sig", "replace")
+    if of_card:
         head = re.match(r"---[ \t]*\r?\n(.*?\n)?---[ \t]*(\r?\n|$)", text, re.DOTALL)
+        if head is None and re.match(r"---[ \t]*\r?\n", text):
+            refuse_large(size, where, _LARGEST)  # its head can end later
         text = (head[1] or "") if head else ""
     if "configs" not in text:
         return {}

@@ -18,7 +18,6 @@ itself if it is a number or a text. For several spans a rule must choose, such a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ import orjson
 import xxhash
 
 from feedmill.curation.provenance import Verdict, stale, verdict
-from feedmill.documents.file import ARROW, PARQUET, DocumentFile
+from feedmill.documents.file import ARROW, PARQUET, DocumentFile, relative
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import REFUSED, bad_row, load
 from feedmill.errors import DataError, FeedmillError
@@ -562,13 +561,6 @@ class ColumnStore:
             assert column.codes is not None
             arrays |= {"codes": column.codes, "values": _text(list(column.values))}
         write_arrays(self.store, self.path(wanted, of), arrays)
-
-
-def relative(path: str, folder: str) -> str:
-    """Return a path or URL relative to a folder of the same store, so that both can be moved together."""
-    same = "://" not in path and "://" not in folder and path.startswith("/") and folder.startswith("/")
-    same = same or ("://" in path and path.split("/")[:3] == folder.split("/")[:3])
-    return os.path.relpath(path, folder) if same else path
 
 
 def _text(value: Any) -> npt.NDArray[np.uint8]:

@@ -5,6 +5,7 @@ differ from its last run runs again, as its verb does.
 
 - `pipeline.py`: reads and checks the description of a pipeline and the options of its steps.
 - `files.py`: the files of inputs and outputs, and their hashes.
+- `reads.py`: what a step reads beside its inputs: tokenizers, models, benchmarks, attributes.
 - `history.py`: what the last run of each step read and wrote, in the manifest beside the pipeline.
 - `ahead.py`: steps that run file by file while earlier steps still write their inputs.
 - `options.py`: the options of the verb ``run``.

@@ -33,7 +33,8 @@ from feedmill.pipelines.files import Files, changed, files_of, with_hashes
 from feedmill.pipelines.history import History, StepRecord, manifest_of
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Pipeline, Step, read_pipeline
-from feedmill.pipelines.submit import Submission, submit
+from feedmill.pipelines.reads import also_read
+from feedmill.pipelines.submit import Left, Submission, submit
 from feedmill.pipelines.submit import refuse_others as refuse_other_options
 from feedmill.storage import open_store, split_url
 
@@ -122,13 +123,13 @@ def _submit(options: Run, described: Pipeline, steps: list[Step]) -> RunReport:
         )
     store, name = manifest_of(described.url)
 
-    def missing(parts: int) -> tuple[list[int], bool] | None:
+    def missing(parts: int) -> Left | None:
         with LookingEngine(parts) as engine, alone(store, name):
             try:
                 while _run_all(described, pending, History(described), False, False, False, None).waiting is not None:
                     pass  # a step without anything left to do has ended
             except StageUnfinished as ended:
-                return engine.missing, ended.last
+                return Left(ended.stage, engine.missing, ended.last)
         return None
 
     looked = _left(steps, History(described))
@@ -207,7 +208,8 @@ def _looks(
     """Yield why each step must run, and the name of the earlier step that it waits for, if any."""
     planned: list[Step] = []
     for step in steps:
-        waits = [other.name for other in planned if _overlap(other.outputs, step.inputs)]
+        read = [*step.inputs, *also_read(step)] if planned else []
+        waits = [other.name for other in planned if _overlap(other.outputs, read)]
         report, _ = _look(step, history, force, hashed, waits, retry=retry)
         planned += [step] if report.reasons else []
         yield report, waits[0] if waits else None
@@ -248,8 +250,9 @@ def _look(
         report.reasons = [f"it reads what the step {waits[0]!r} writes"]
         return report, {}
     inputs = _inputs(step)
-    inputs = with_hashes(inputs, *_known(history)) if hashed else inputs
     report.inputs = len(inputs)
+    inputs = {**also_read(step), **inputs}
+    inputs = with_hashes(inputs, *_known(history)) if hashed else inputs
     if record is None:
         report.reasons = ["it has not run yet"]
         return report, inputs
@@ -328,6 +331,9 @@ def _run(
         folder, name = split_url(path)
         open_store(folder).delete(name)
         logger.warning("%s: deleted, an output of the last run of the step %r", path, step.name)
+    # Attributes that presets needed were computed by the step itself.
+    also = {path: facts for path, facts in also_read(step).items() if path not in inputs}
+    inputs = {**inputs, **(with_hashes(also, *_known(history)) if hashed else also)}
     outputs = ahead.without_theirs(files_of(step.outputs))
     if not outputs:
         raise DataError(

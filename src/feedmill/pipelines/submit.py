@@ -3,6 +3,9 @@
 Each step is an array of parts for each stage of its verb, and a job that finishes the step; each waits until all before
 it have succeeded (``afterok``), and leaves the queue if one has not. Scripts, logs and the ids of the jobs are in a
 folder beside the pipeline. What is finished is known from the manifest and the marks of the parts, never from the ids.
+
+A job is listed before it is submitted. If the submitter dies before it knows the id, the job is recognized by its name
+and its script. A part that was submitted three times without finishing is not submitted again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import orjson
@@ -48,10 +51,12 @@ _ENDED = frozenset(
     ]
 )
 """States of Slurm's jobs that neither wait nor run."""
-_QUEUE = ("--me", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r|%j")
+_QUEUE = ("--me", "--noheader", "--array", "--states=all", "--format=%F|%K|%T|%r|%j|%o")
 _WAITS = 240
 """How often the queue is read, twice a second, until cancelled jobs have left it: longer than Slurm's ``KillWait``."""
 _SHOWN = 8
+_TRIES = 3
+"""How often a part is submitted."""
 _TAIL = 1000
 """Bytes of the end of a log in which its last line is looked for."""
 _OF_KUBERNETES = ("image", "volume", "max_nodes", "apply")
@@ -82,7 +87,7 @@ class Submission:
 
 
 class _Job(msgspec.Struct):
-    """A job of Slurm, or an array."""
+    """A job of Slurm, or an array. The id is empty if the submitter ended before it knew it."""
 
     id: str
     name: str
@@ -92,10 +97,25 @@ class _Job(msgspec.Struct):
 
 
 class _Submitted(msgspec.Struct):
-    """The jobs of the last submission, as they are stored."""
+    """The jobs of the last submission, as they are stored.
+
+    Attributes:
+        stage: the step and stage that the last submission began with, and their parts.
+        tries: how often in a row each part of that stage was submitted; 0 is the finish.
+    """
 
     version: int
-    jobs: list[_Job]
+    jobs: list[_Job] = []
+    stage: str = ""
+    tries: dict[int, int] = {}
+
+
+class Left(NamedTuple):
+    """What is left of a step: its stage, the parts that have not finished that, and whether no other stage follows."""
+
+    stage: str
+    parts: list[int]
+    last: bool
 
 
 def refuse_others(options: Run) -> None:
@@ -117,20 +137,19 @@ def _bad(what: str, fix: str = "Add --submit, or omit the option.") -> ConfigErr
     return ConfigError(what, kind="bad-option", fix=fix)
 
 
-def submit(options: Run, steps: Sequence[Step], look: Callable[[int], tuple[list[int], bool] | None]) -> Submission:
+def submit(options: Run, steps: Sequence[Step], look: Callable[[int], Left | None]) -> Submission:
     """Submit steps, or show or cancel what is submitted.
 
     Args:
         options: of the verb ``run``.
         steps: those that are not up to date.
-        look: returns, for a number of parts, the parts that the first of the steps still needs for its present stage,
-            and whether that is its last one; None if nothing is left after all.
+        look: returns, for a number of parts, what is left of the first of the steps; None if nothing is after all.
 
     Raises:
         NotFound: a program of the scheduler is missing.
         ConfigError: an option does not fit, or the pipeline is not in a folder.
         StorageError: a program of the scheduler ended with an error.
-        DataError: the list of submitted jobs is corrupt.
+        DataError: the list of submitted jobs is corrupt, or a part did not finish in three submissions.
     """
     if "://" in os.fspath(options.pipeline):
         raise _bad("the scripts and logs of jobs lie beside the pipeline, which is not in a folder", "Copy it to one.")
@@ -152,8 +171,9 @@ def submit(options: Run, steps: Sequence[Step], look: Callable[[int], tuple[list
         elif running:
             slurm.done.notes.append("jobs of the last submission are in the queue: nothing was submitted")
         elif steps and (missing := look(slurm.parts)) is not None:
-            slurm.plan(steps, missing[0], last=missing[1])
-            slurm.submit()
+            tries = slurm.tries_of(steps[0], missing)
+            slurm.plan(steps, missing.parts, last=missing.last)
+            slurm.submit(*tries)
     return slurm.done
 
 
@@ -173,15 +193,20 @@ class _Slurm:
 
     def running(self) -> list[_Job]:
         """Return the jobs of the last submission that wait or run, and note the states of all."""
-        known = {job.id: job for job in self._submitted()}
-        if not known:
+        listed = self._submitted().jobs
+        if not listed:
             return []
+        known = {job.id: job for job in listed if job.id}
+        nameless = {self._script_of(number, job): job for number, job in enumerate(listed) if not job.id}
         live: dict[str, _Job] = {}
         ended, waited, never = list[tuple[str, str]](), 0, 0
         states: dict[str, Counter[str]] = {}
         for line in _call("squeue", *_QUEUE).splitlines():
-            number, task, state, why, name = line.split("|", 4)
+            number, task, state, why, rest = line.split("|", 4)
+            name, _, script = rest.partition("|")
             job = known.get(number)
+            if job is None and state not in _ENDED and script.strip() in nameless:
+                job = known[number] = msgspec.structs.replace(nameless[script.strip()], id=number)
             if job is None or job.name != name.strip():  # another job: ids begin again with a new database
                 continue
             waits = state == "PENDING" and why not in ("None", "")
@@ -215,8 +240,15 @@ class _Slurm:
             return ""
         return f": {lines[-1].strip()}" if lines else ""
 
+    def _script_of(self, number: int, job: _Job) -> str:
+        return os.path.join(self.place, f"{number + 1:02}-{job.name}.sbatch")
+
     def cancel(self, running: Sequence[_Job]) -> None:
-        """Cancel jobs, and wait until they have ended."""
+        """Cancel jobs, wait until they have ended, and forget how often parts were submitted."""
+        submitted = self._submitted()
+        if submitted.tries:
+            self._store(submitted.jobs, "", {})
+            self.done.notes.append("parts that did not finish may be submitted again")
         if not running:
             self.done.notes.append("no job waits or runs: nothing was cancelled")
             return
@@ -258,23 +290,65 @@ class _Slurm:
             text = self._script(name, step, ["--part", f"{{part}}/{self.parts}"], tasks, group * size)
             self.planned.append((_Job("", name, step.name, group * size), text, tasks, after))
 
-    def submit(self) -> None:
-        """Submit the planned jobs; if one is refused, cancel those before it."""
+    def tries_of(self, step: Step, left: Left) -> tuple[str, dict[int, int]]:
+        """Return the stage of a step that is left, and how often its parts have been submitted, with this time.
+
+        Raises:
+            DataError: a part has not finished in `_TRIES` submissions.
+        """
+        stage, submitted = f"{step.name}: {left.stage}, {self.parts} parts", self._submitted()
+        before = submitted.tries if submitted.stage == stage else {}
+        tries = {part: 1 + before.get(part, 0) for part in left.parts or [0]}
+        failing = [part for part, count in tries.items() if count > _TRIES]
+        if not failing:
+            return stage, tries
+        shown = [self._failed(step, part, submitted.jobs) for part in failing[:_SHOWN]]
+        more = [f"and {len(failing) - _SHOWN} more"] if len(failing) > _SHOWN else []
+        raise DataError(
+            f"{left.stage}: submitted {_TRIES} times, and not finished: {'; '.join([*shown, *more])}",
+            file=step.at,
+            kind="worker-died",
+            fix=f"Fix the cause; see {os.path.join(self.place, 'logs')}. To submit it all the same, first run this with"
+            " --cancel, which forgets the number.",
+        )
+
+    def _failed(self, step: Step, part: int, jobs: Sequence[_Job]) -> str:
+        """Return a part, or the finish, with the end of its last log."""
+        if not part:
+            last = next((job for job in jobs if job.step == step.name and job.name.endswith("-finish")), None)
+            return "the finish" + ("" if last is None else self._last_line(f"{last.name}-{last.id}"))
+        size = self._largest() - 1
+        name, shift = f"part {part}", (part - 1) // size * size
+        last = next((job for job in jobs if job.step == step.name and job.shift == shift), None)
+        return name if last is None else name + self._last_line(f"{last.name}-{last.id}_{part - shift}")
+
+    def _store(self, jobs: Sequence[_Job], stage: str, tries: dict[int, int]) -> None:
+        self.store.write_bytes(_JOBS, msgspec.json.encode(_Submitted(1, [*jobs], stage, tries)))
+
+    def submit(self, stage: str, tries: dict[int, int]) -> None:
+        """Submit the planned jobs; if one is refused, cancel those before it.
+
+        Args:
+            stage, tries: of `tries_of`.
+        """
         jobs: list[_Job] = []
         os.makedirs(os.path.join(self.place, "logs"), exist_ok=True)
+        before = self._submitted()
         try:
             for number, (job, text, tasks, after) in enumerate(self.planned):
-                script = f"{number + 1:02}-{job.name}.sbatch"
-                self.store.write_bytes(script, text.encode())
-                words = ["--parsable", *self._dependency([*jobs], number, after), os.path.join(self.place, script)]
+                script = self._script_of(number, job)
+                self.store.write_bytes(os.path.basename(script), text.encode())
+                self._store([*jobs, job], stage, tries)
+                words = ["--parsable", *self._dependency([*jobs], number, after), script]
                 job.id = _call("sbatch", *words).strip().partition(";")[0]
                 jobs.append(job)
-                self.store.write_bytes(_JOBS, msgspec.json.encode(_Submitted(1, jobs)))
-                self.done.scripts[script] = text
+                self.done.scripts[os.path.basename(script)] = text
                 self.done.jobs[job.step] = self.done.jobs.get(job.step, 0) + max(1, len(tasks))
+            self._store(jobs, stage, tries)
         except BaseException:
-            if jobs:
-                _call("scancel", *[job.id for job in jobs])
+            if ids := {job.id for job in (*jobs, *self.running())}:
+                _call("scancel", *sorted(ids))
+            self._store(jobs, before.stage, before.tries)
             raise
         count = sum(self.done.jobs.values())
         self.done.notes.append(f"submitted: {len(jobs)} jobs with {count} tasks")
@@ -350,13 +424,13 @@ class _Slurm:
         for number, (job, text, _, after) in enumerate(self.planned):
             names = [other[0].name for other in self.planned[self.planned[after - 1][3] if after else 0 : after]]
             note = f"# waits for: {', '.join(names)}\n" if names else ""
-            yield f"{number + 1:02}-{job.name}.sbatch", text.replace("\n", f"\n{note}", 1)
+            yield os.path.basename(self._script_of(number, job)), text.replace("\n", f"\n{note}", 1)
 
-    def _submitted(self) -> list[_Job]:
+    def _submitted(self) -> _Submitted:
         try:
-            return msgspec.json.decode(self.store.read(_JOBS), type=_Submitted).jobs
+            return msgspec.json.decode(self.store.read(_JOBS), type=_Submitted)
         except NotFound:
-            return []
+            return _Submitted(1)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             file = os.path.join(self.place, _JOBS)
             raise DataError(

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.storage.limits import DESCRIPTION, refuse_large
 from feedmill.storage.reasons import copy_again
 
 if TYPE_CHECKING:
@@ -152,6 +153,21 @@ class Store(ABC):
             DataError: the file is too short for the range.
             StorageError: the file cannot be read.
         """
+
+    def read_small(self, path: str, most: int = DESCRIPTION) -> bytes:
+        """Return all bytes of a file that describes data: a card, settings, a list of shards.
+
+        What comes with data of others is read into memory only up to a limit.
+
+        Args:
+            most: largest size in bytes.
+
+        Raises:
+            DataError: the file is larger (kind ``too-large``).
+            NotFound, StorageError: as `read`.
+        """
+        refuse_large(self.stat(path).size, self.locate(path), most)
+        return self.read(path)
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
         """Fill a writable buffer with the bytes at `offset`. Raises as `read`.

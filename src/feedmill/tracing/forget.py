@@ -24,8 +24,8 @@ from typing import Any
 
 import orjson
 
-from feedmill.curation.provenance import check_attributes
-from feedmill.documents.file import TEXT, documents_of, is_hidden, kind_of
+from feedmill.curation.provenance import check_attributes, check_others
+from feedmill.documents.file import LINES, TEXT, DocumentFile, documents_of, is_hidden, kind_of
 from feedmill.documents.lineage.chain import Lineages, Row, id_of, read_raw
 from feedmill.documents.rows import bad_row, load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
@@ -375,8 +375,9 @@ def read_marked(path: str) -> Marked | None:
     store, name = open_store("/".join(parts[:at]) or ("/" if path.startswith("/") else ".")), parts[at + 1]
     own, found, known = orjson.dumps(name), Marked(), False
     files = list(_files(store, "/".join(parts[at:])))
-    for file in files:
-        documents = f"{DOCUMENTS}/{documents_of('/'.join(file.split('/')[2:]))}"
+    of = [f"{DOCUMENTS}/{documents_of('/'.join(file.split('/')[2:]))}" for file in files]
+    check_others([DocumentFile(store.url, path, kind_of(path) or LINES, 0, "") for path in of], name)
+    for file, documents in zip(files, of, strict=True):
         if not store.exists(documents):
             raise NotFound("the documents of these attributes are missing", file=store.locate(file))
         check_attributes(store.locate(file))

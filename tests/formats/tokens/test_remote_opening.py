@@ -86,7 +86,7 @@ def test_many_files_are_opened_together(server: RangeServer, folder: Path) -> No
         for file in folder.iterdir():
             server.objects[f"many/{name}{file.name.removeprefix('a.pbin')}"] = file.read_bytes()
     store = RemoteStore("s3://bkt/many", **server.options)
-    server.delay = 0.05  # requests of a busy machine overlap only where each takes its time
+    server.expect(9)
     opened = open_pbins(store, names, store.url)
     assert len(opened) == DOCUMENTS * len(names)
     assert server.peak > 8 and len(server.asked) <= 6 * len(names)

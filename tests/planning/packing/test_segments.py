@@ -128,7 +128,7 @@ def test_processes_that_ask_at_once_agree(tmp_path: Path) -> None:
     processes = [context.Process(target=_several, args=(tmp_path, results)) for _ in range(4)]
     for process in processes:
         process.start()
-    answers = [results.get(timeout=60) for _ in processes]
+    answers = [results.get(timeout=240) for _ in processes]
     for process in processes:
         process.join()
     assert all(np.array_equal(answer, answers[0]) for answer in answers)

@@ -216,7 +216,9 @@ class _Exact:
         """Write the manifests, keeping the entries of other files, and fill the report."""
         entries = [entry(result, result.documents, result.units) for result in results]
         manifest = {"verb": "dedupe", "options": self.options.as_dict(), "run": self.run, "bloom": bloom}
-        record(self.files, entries, self.options.name, self.options.documents_folder, manifest)
+        # A Bloom filter stands for documents of earlier runs, which can be gone on purpose.
+        depends = {"together": self.options.bloom is None, "alone": not self.known}
+        record(self.files, entries, self.options.name, self.options.documents_folder, manifest, **depends)
         self._count(entries)
 
     def _count(self, entries: Sequence[Mapping[str, Any]]) -> None:

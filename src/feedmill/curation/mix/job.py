@@ -17,10 +17,11 @@ from feedmill.curation.mix.merging import Shard
 from feedmill.curation.mix.names import check_names, tag_command, with_whole_names
 from feedmill.curation.mix.report import Counts, MixReport, StreamReport
 from feedmill.curation.mix.shard import Finished, mixed, write_shard
+from feedmill.curation.provenance import STALE, check_others
 from feedmill.documents.file import DocumentFile, as_lines, places
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lineage.sidecar import Origins
-from feedmill.errors import ConfigError, EmptyResult, refuse_empty
+from feedmill.errors import ConfigError, DataError, EmptyResult, refuse_empty
 from feedmill.jobs.dry_run import DryRun, perform, run_dry
 from feedmill.jobs.engine import Where, current, in_units, is_alone, key_of
 from feedmill.jobs.progress import Progress
@@ -84,6 +85,8 @@ def _mix(config: FilterConfig, workers: int | None, progress: bool | None, overw
         paired = (plan for plan in plans if plan[0].stream.attributes)
         pairings = [_pairing(plan[0], file) for plan in paired for file in some(plan)]
         _warn_of_stale(_verify(pairings, workers, progress), report)
+        for plan in plans:
+            _check_others([file for shard in plan for file in shard.files], plan[0], report)
         for stream, plan in zip(config.streams, plans, strict=True):
             _check_names(stream, plan, report, workers, progress)
 
@@ -247,6 +250,18 @@ def _pairing(shard: Shard, file: DocumentFile) -> Pairing:
         recorded_only=config.exact,
         tag=tag_command(stream),
     )
+
+
+def _check_others(files: Sequence[DocumentFile], shard: Shard, report: MixReport) -> None:
+    """Check the other documents that marks of duplicates depend on."""
+    for name in shard.stream.attributes:
+        try:
+            warning = check_others(files, name)
+            report.warnings += [warning] if warning is not None else []
+        except DataError as error:
+            if not shard.config.allow_stale or error.kind != STALE:
+                raise
+            report.warnings.append(f"{error.what} (allowed)")
 
 
 def _check_names(

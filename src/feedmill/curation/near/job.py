@@ -196,4 +196,6 @@ def _record(
         )
     entries = [entry(result, result.duplicates, result.duplicates) for result in results]
     manifest = {"verb": "neardedupe", "options": options.as_dict(), "run": run_print, "report": report.as_dict()}
-    record(files, entries, options.name, options.documents_folder, manifest)
+    # A folder of signatures stands for documents of earlier runs, which can be gone on purpose.
+    together = options.signatures is None
+    record(files, entries, options.name, options.documents_folder, manifest, together=together)

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.documents.file import DocumentFile
+from feedmill.curation.provenance import check_others
+from feedmill.documents.file import DocumentFile, relative
 from feedmill.errors import ConfigError, FeedmillError, refuse_empty
 from feedmill.formats.base import Dataset
 from feedmill.formats.cells import FOLDER as CELLS
@@ -44,7 +45,7 @@ from feedmill.mixture.coding import (
     costs_of,
     specs_of,
 )
-from feedmill.mixture.columnfiles import FOLDER, INDEX, ColumnStore, Reading, Wanted, read_unit, relative
+from feedmill.mixture.columnfiles import FOLDER, INDEX, ColumnStore, Reading, Wanted, read_unit
 from feedmill.mixture.columns import Block, Origins
 from feedmill.mixture.options import Cells, columns_of
 from feedmill.planning.recipes.cells import rules
@@ -338,6 +339,9 @@ class SidecarJob:
             column.reused = 0
             if series.wanted.place == INDEX:
                 continue
+            if series.wanted.set:
+                files = [source for source in self._sources(series) if isinstance(source, DocumentFile)]
+                check_others(files, series.wanted.set)
             for source in self._sources(series):
                 unit = Reading((), source)
                 identity = self._identity(series.wanted, source)
