@@ -23,9 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError, integer
 from feedmill.loading.plan import PlainPlan
-from feedmill.planning.dealing.dealer import dealer_of, dealing_of
+from feedmill.planning.dealing.dealer import (
+    check_groups,
+    check_layout,
+    dealer_of,
+    dealing_of,
+    dealt_together,
+    group_of,
+    run_length_of,
+)
 from feedmill.planning.dealing.grid import REMAINDERS, Grid, Remainder, Step, borders_of
-from feedmill.planning.dealing.rules import check_groups, check_layout, dealt_together, group_of, run_length_of
 
 if TYPE_CHECKING:
     from feedmill.loading.encoder import TaskEncoder

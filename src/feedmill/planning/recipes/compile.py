@@ -26,8 +26,7 @@ from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.bounds import longest
-from feedmill.planning.dealing.dealer import dealing_of
-from feedmill.planning.dealing.rules import bad_batches, check_drawn, check_skip
+from feedmill.planning.dealing.dealer import bad_batches, check_drawn, check_skip, dealing_of
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
 from feedmill.planning.nodes import (
