@@ -24,12 +24,10 @@ from typing import Any
 
 from feedmill.errors import FeedmillError
 from feedmill.jobs.engine import Failed, Limits, Policy
-from feedmill.jobs.events import Units, name_of
-from feedmill.jobs.inside import ReadCounts
+from feedmill.jobs.events import Units, lateness, name_of
 from feedmill.jobs.main_program import pickled
 from feedmill.jobs.processes import Context, Outcome, Sent, Served, Shared, begin, work
-from feedmill.jobs.progress import Progress, Steps, still
-from feedmill.jobs.stragglers import lateness
+from feedmill.jobs.progress import Progress, ReadCounts, Steps, still
 
 logger = logging.getLogger("feedmill")
 
@@ -402,7 +400,12 @@ class Pool:
     def _submit(self, items: list[Any]) -> Future[Sent]:
         try:
             return self._pool.submit(work, self._function, items)
-        except BrokenProcessPool as error:  # raised after the results before this chunk
+        except (BrokenProcessPool, OSError) as error:  # raised after the results before this chunk
+            # Before Python 3.12 the pool may close its queue while it starts another worker with it.
+            if not getattr(self._pool, "_broken", True):
+                raise
+            if isinstance(error, OSError):
+                error = BrokenProcessPool(str(error))
             future: Future[Sent] = Future()
             future.set_exception(error)
             return future
