@@ -40,7 +40,6 @@ from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_inde
 from feedmill.formats.energon.sidecar import ShardRecord, Splits, read_splits
 from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.format import TRAIN_OR_ALL, OpenRequest
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
     from feedmill.formats.energon.all_offsets import AllOffsets
     from feedmill.formats.energon.members import Members
+    from feedmill.formats.mediatable import MediaTable
 
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"

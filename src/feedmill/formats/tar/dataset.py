@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import Extents, Int64s, gather_spans, hash_words, place_of, read_record, read_scattered
 from feedmill.formats.sample import Sample, Source
 from feedmill.formats.tar.samples import (
@@ -40,6 +39,9 @@ from feedmill.formats.tar.tables import ScannedShards, ShardTable
 from feedmill.jobs.threads import ordered_map
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
+
+if TYPE_CHECKING:
+    from feedmill.formats.mediatable import MediaTable
 
 MOST_REMARKS = 20
 """Maximum number of messages about shards of one dataset."""

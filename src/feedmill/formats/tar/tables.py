@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import Int64s, fingerprint_of_starts, hash_words
 from feedmill.formats.sample import no_such_key
 from feedmill.formats.tar.samples import REINDEX
 from feedmill.storage import Store
 
 if TYPE_CHECKING:
+    from feedmill.formats.mediatable import MediaTable
     from feedmill.formats.tar.scan import Unread
 
 

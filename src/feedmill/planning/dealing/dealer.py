@@ -26,11 +26,11 @@ from feedmill.planning.dealing.grid import Grid, Step, Steps, share
 from feedmill.planning.dealing.homogeneous import deals_slices
 from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes.base import LONGEST, Located, Node
-from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute
 
 if TYPE_CHECKING:
     from feedmill.planning.dealing.cuts import BudgetGrid, Cut
+    from feedmill.planning.packing.spans import LocatedSpans
 
 logger = logging.getLogger("feedmill")
 
