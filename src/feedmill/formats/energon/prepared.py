@@ -47,7 +47,7 @@ from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.tables import ShardTable, first_places
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unit_files import has_journal
+from feedmill.jobs.work_folder import has_journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
