@@ -268,7 +268,7 @@ def followed(call: Callable[[], Any]) -> dict[str, int]:
 
 
 def hops(call: Callable[[], Any]) -> dict[str, tuple[str, set[int]]]:
-    """The files that a call runs through, in order: the first function of each, and the numbers of the lines that run."""
+    """The files that a call runs through, in order: the first function of each, and which of its lines run."""
     found: dict[str, tuple[str, set[int]]] = {}
     prefix = f"{SOURCE}{os.sep}"
 
@@ -287,7 +287,7 @@ def hops(call: Callable[[], Any]) -> dict[str, tuple[str, set[int]]]:
         call()
     finally:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
     return found
 
 
