@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import peers
@@ -72,6 +73,10 @@ def prepared(shards: int) -> Path:
 def _prepare_ours(path: Path, *options: str) -> dict[str, float]:
     corpus.unprepare(path)
     corpus.warm(path)
+    return _command_ours(path, *options)
+
+
+def _command_ours(path: Path, *options: str) -> dict[str, float]:
     extra = () if path.suffix == ".jsonl" else ("--non-interactive", "--split-ratio", "1,0,0", *DESCRIPTION, *options)
     return run(feedmill("prepare", path, *extra))
 
@@ -115,9 +120,11 @@ def prepare_large(repeat: int) -> Iterable[Row]:
 
 def prepare_small(repeat: int) -> Iterable[Row]:
     """Measure the command, and a check, on 10,000 shards of two samples: what each shard costs."""
-    path = corpus.shards(SMALL, 2)
-    made, _ = alternate(repeat, partial(_prepare_ours, path), None)
-    checked, _ = alternate(repeat, lambda: run(feedmill("check", path)), None)
+    with TemporaryDirectory(dir=corpus.folder()) as folder:
+        paths = [corpus.linked(corpus.shards(SMALL, 2), Path(folder) / str(turn)) for turn in range(repeat)]
+        new, old = iter(paths), iter(paths)
+        made, _ = alternate(repeat, lambda: _command_ours(next(new)), None)
+        checked, _ = alternate(repeat, lambda: run(feedmill("check", next(old))), None)
     note = "whole command, processor time"
     yield Row("prepare-small", f"prepare {SMALL:,} shards of two samples", "s", made["cpu_s"], bound=6, note=note)
     yield Row("prepare-small", "check them", "s", checked["cpu_s"], bound=4, note=note)

@@ -11,7 +11,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import DataError
-from feedmill.formats.content import block_hash, block_places, content_hash, content_hashes
+from feedmill.formats.content import block_hash, block_places, content_hash, content_hashes, middle_hash
 from feedmill.formats.energon import all_offsets
 from feedmill.formats.energon.all_offsets import AllOffsets
 from feedmill.formats.energon.prepared import open_prepared
@@ -79,8 +79,9 @@ def test_a_changed_byte_is_noticed_where_the_file_is_read_as_a_whole(tmp_path: P
 def test_blocks_are_those_of_the_content_hash(tmp_path: Path, size: int) -> None:
     data = np.random.default_rng(size).bytes(size)
     (tmp_path / "a").write_bytes(data)
-    word, blocks = content_hashes(LocalStore(tmp_path), "a", size)
+    word, middle, blocks = content_hashes(LocalStore(tmp_path), "a", size)
     assert word == content_hash(LocalStore(tmp_path), "a", size)
+    assert middle == middle_hash(LocalStore(tmp_path), "a", size)
     at, length = block_places(size)
     assert at[0] == 0 and at == sorted(set(at)) and (len(at) == 1 or at[-1] + length == size)
     assert blocks == "".join(block_hash(data[offset : offset + length]) for offset in at)

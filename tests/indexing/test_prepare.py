@@ -401,11 +401,19 @@ def test_a_shard_in_a_bucket_is_fetched_once_for_its_hash_and_its_samples(tmp_pa
     with range_server() as server:
         server.objects["a/shard_000.tar"] = data
         store = RemoteStore("s3://bkt/a", **server.options)
-        found = scanning.scan_one(store, store.stat("shard_000.tar"), digest=True)
+        found = scanning.scan_one(store, store.stat("shard_000.tar"), digest=True, blocks=True)
+        words = sidecar.with_words(store, {"shard_000.tar": found.record})  # which adds nothing, so it asks for nothing
+        assert words == {"shard_000.tar": found.record}
         assert sum(min(end, len(data)) - begin for begin, end in server.asked) == len(data)
     here = LocalStore(root / "shards")
     expected = scanning.scan_one(here, here.stat("shard_000.tar"), digest=True)
     assert found.record.digest == expected.record.digest == xxhash.xxh3_128_hexdigest(data)
+    asked_for = sidecar.with_words(here, {"shard_000.tar": expected.record})["shard_000.tar"]
+    assert (found.record.word, found.record.middle, found.record.blocks) == (
+        asked_for.word,
+        asked_for.middle,
+        asked_for.blocks,
+    )
     assert found.scan.keys == expected.scan.keys and len(found.scan.keys) == 40
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -142,6 +143,21 @@ def test_a_killed_worker_names_the_items_in_flight():
 def test_a_worker_that_exits_names_the_items_in_flight():
     with pytest.raises(FeedmillError, match=r"ended while working on .*shard-7") as caught:
         list(run(working.exit_on_seven, [f"shard-{i}" for i in range(20)], workers=2))
+    assert caught.value.kind == "worker-died"
+
+
+def test_a_worker_that_ends_while_another_one_starts_is_noticed(monkeypatch):
+    """Its pool closed the queue that the other one was to get: an `OSError` that nobody expected."""
+    spawn = ProcessPoolExecutor._spawn_process
+
+    def late(pool):
+        if pool._processes:  # later Pythons wait with the end of the pool until this one has started
+            wait_for(lambda: pool._broken and pool._call_queue._reader.closed, 5)
+        spawn(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", late)
+    with pytest.raises(FeedmillError) as caught:
+        list(run(working.exit_at_once, range(9), workers=2, policy=Policy(fork=False)))
     assert caught.value.kind == "worker-died"
 
 

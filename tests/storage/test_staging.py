@@ -211,3 +211,23 @@ def test_a_lock_is_waited_for_a_little(tmp_path: Path) -> None:
     threading.Timer(0.2, held.close).start()
     with store.exclusive("lock", what="busy", file="it"), pytest.raises(FeedmillError, match="busy"):
         store.lock("lock", what="busy", file="it", patience=0.1)
+
+
+def test_files_written_together_are_each_opened_once_and_those_before_a_fault_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, opened, original = LocalStore(tmp_path), [], os.open
+
+    def counted(path: str, *rest: int) -> int:
+        opened.append(path)
+        return original(path, *rest)
+
+    (tmp_path / "x").mkdir()
+    monkeypatch.setattr(os, "open", counted)
+    store.write_together((f"x/{number}", b"%d" % number) for number in range(40))
+    assert [path.endswith(TEMPORARY_SUFFIX) for path in opened] == [True] * 40 + [False]  # the folder is synced
+    assert all((tmp_path / "x" / str(number)).read_bytes() == b"%d" % number for number in range(40))
+    os.mkfifo(tmp_path / "x" / "pipe")
+    with pytest.raises(StorageError, match="this is a pipe"):
+        store.write_together([("x/first", b"1"), ("x/pipe", b"2"), ("x/last", b"3")])
+    assert sorted(set(os.listdir(tmp_path / "x")) - {str(number) for number in range(40)}) == ["first", "pipe"]

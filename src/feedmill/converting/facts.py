@@ -116,7 +116,7 @@ def _description(store: Store) -> dict[str, Any] | None:
     path = f"{database.META}/dataset.yaml"
     if not store.exists(path):
         return None
-    found = yamls.read_config(store.read(path), store.locate(path)).value
+    found = yamls.read_config(store.read_small(path), store.locate(path)).value
     return found if isinstance(found, dict) else None
 
 

@@ -352,7 +352,7 @@ def _is_written(store: Store, config: dict[str, Any]) -> bool:
     if not store.exists(INFO):
         return False
     try:
-        there = yaml.safe_load(store.read(CONFIG)) if store.exists(CONFIG) else None
+        there = yaml.safe_load(store.read_small(CONFIG)) if store.exists(CONFIG) else None
     except (yaml.YAMLError, UnicodeDecodeError):
         there = None
     if not isinstance(there, dict) or there.get("type") != config["type"]:

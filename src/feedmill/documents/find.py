@@ -274,7 +274,8 @@ def _splits(url: str, store: Store, documents: Sequence[str], paths: set[str]) -
         splits = splits_among(store, documents, [card for card in CARDS if card in paths])
     except ConfigError as error:  # all documents are read anyway
         return [str(error)]
-    return [f"{url}: {splits}, and all files are read"] if splits.files else []
+    unfit = [f"{url}: {splits.unfit} declares splits of files that are not here"] if splits.unfit else []
+    return [*unfit, f"{url}: {splits}, and all files are read"] if splits.files else unfit
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:

@@ -8,7 +8,9 @@ has hashes of all bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import xxhash
@@ -34,25 +36,41 @@ def content_hash(store: Store, path: str, size: int, start: int = 0) -> str:
     return _hash_of(size, blocks)
 
 
-def _hash_of(size: int, blocks: Sequence[bytes]) -> str:
+def _hash_of(size: int, blocks: Iterable[bytes | memoryview]) -> str:
     hasher = xxhash.xxh3_128(size.to_bytes(8, "little"))
     for block in blocks:
         hasher.update(block)
     return str(hasher.hexdigest())
 
 
-def content_hashes(store: Store, path: str, size: int) -> tuple[str, str]:
-    """Return `content_hash` of a file, and the hashes of the blocks at `block_places`, 8 hex digits each.
+class ContentHashes(NamedTuple):
+    """Hashes of a sample of a file: `content_hash`, `middle_hash`, and 8 hex digits for each of its `block_places`."""
 
-    Raises as `Store.read`.
+    word: str
+    middle: str
+    blocks: str
+
+
+def content_hashes(store: Store, path: str, size: int) -> ContentHashes:
+    """Return the hashes of a file. Raises as `Store.read`."""
+    return hashes_of(partial(store.read_ranges, path), size)
+
+
+def hashes_of(read: Callable[[Sequence[int], Sequence[int]], Sequence[bytes | memoryview]], size: int) -> ContentHashes:
+    """Return the hashes of a file of `size` bytes.
+
+    Args:
+        read: returns its ranges by their offsets and lengths; called once.
     """
     at, length = block_places(size)
-    if size <= BLOCK * BLOCKS:
-        whole = [store.read(path, 0, size)]
-        blocks = [whole[0][offset : offset + length] for offset in at]
+    middle = middle_place(size)[0]
+    if small := size <= BLOCK * BLOCKS:
+        (whole,) = read([0], [size])
+        parts: Sequence[bytes | memoryview] = [whole[offset : offset + length] for offset in (*at, middle)]
     else:
-        whole = blocks = store.read_ranges(path, at, [length] * len(at))
-    return _hash_of(size, whole), "".join(map(block_hash, blocks))
+        parts = read([*at, middle], [length] * (len(at) + 1))
+    word = _hash_of(size, [whole] if small else parts[:-1])
+    return ContentHashes(word, _hash_of(size, parts[-1:]), "".join(map(block_hash, parts[:-1])))
 
 
 def block_places(size: int) -> tuple[list[int], int]:
@@ -74,9 +92,7 @@ def middle_hash(store: Store, path: str, size: int) -> str:
     """Return the hash of the size of a file and of a block from its middle, which takes one request. Raises as
     `Store.read`."""
     begin, length = middle_place(size)
-    hasher = xxhash.xxh3_128(size.to_bytes(8, "little"))
-    hasher.update(store.read_ranges(path, [begin], [length])[0])
-    return str(hasher.hexdigest())
+    return _hash_of(size, store.read_ranges(path, [begin], [length]))
 
 
 def middle_place(size: int) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.format import ALL_SPLITS
 from feedmill.storage import Store
+from feedmill.storage.limits import refuse_large
 
 File = TypeVar("File")
 
@@ -43,6 +44,7 @@ _IN_FOLDER = ("{word}", "{word}{around}.*", ".*{around}{word}", ".*{around}{word
 _ANY_WORD = re.compile("|".join(word for words in WORDS.values() for word in words))
 CARDS = ("README.md", ".huggingface.yaml")
 """Files that may declare the splits of their folder."""
+_LARGEST = 1 << 24
 _EVERYTHING = f"name the split '{ALL_SPLITS}', which has all files, or in 'prepare' --split-parts."
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -53,12 +55,14 @@ class FolderSplits(NamedTuple):
     Attributes:
         files: split -> paths of its files; empty if there are none, or one that has all files.
         told_by: what says so, for messages.
+        unfit: what declares splits of files that are not here, if anything does.
         choices: the configurations of which one must be named, as none is the default.
     """
 
     files: dict[str, list[str]]
     told_by: str = "the names of its files"
     choices: tuple[str, ...] = ()
+    unfit: str = ""
 
     def __str__(self) -> str:
         counts = ", ".join(f"{split} {len(files):,}" for split, files in self.files.items())
@@ -81,11 +85,13 @@ def splits_among(store: Store, paths: Sequence[str], cards: Sequence[str] = CARD
     splits = declared_splits(store, paths, cards) if cards else None
     if splits is None:
         return FolderSplits(splits_in(paths))
+    if not splits.files:
+        return FolderSplits(splits_in(paths), unfit=splits.told_by)
     return splits._replace(files={}) if _is_all(splits.files, paths) else splits
 
 
 def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits | None:
-    """Return the splits of files that the card of their folder declares; None if it declares none of these files.
+    """Return the splits of files that the card of their folder declares; None if it declares none.
 
     Raises:
         ConfigError: the card is no YAML, or its configurations have another form than the Hub's.
@@ -103,14 +109,19 @@ def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = C
         for split, chosen in _declared(configs[name], paths).items():
             if chosen:
                 files[split if name in default else f"{name}/{split}"] = chosen
-    return FolderSplits(files, f"the head of its {card}", () if default else tuple(configs)) if files else None
+    return FolderSplits(files, f"the head of its {card}", () if default else tuple(configs)) if configs else None
 
 
 def _configs(store: Store, card: str) -> dict[str, dict[str, Any]]:
     """Return the configurations that a card declares, by name; empty if it declares none."""
-    where, text = store.locate(card), store.read(card).decode("utf-8-sig", "replace")
-    if card.endswith(".md"):
+    where, size = store.locate(card), store.stat(card).size
+    of_card = card.endswith(".md")  # whose images can be part of its text, which no one reads here
+    data = store.read(card, 0, min(size, _LARGEST)) if of_card else store.read_small(card, _LARGEST)
+    text = data.decode("utf-8-sig", "replace")
+    if of_card:
         head = re.match(r"---[ \t]*\r?\n(.*?\n)?---[ \t]*(\r?\n|$)", text, re.DOTALL)
+        if head is None and re.match(r"---[ \t]*\r?\n", text):
+            refuse_large(size, where, _LARGEST)  # its head can end later
         text = (head[1] or "") if head else ""
     if "configs" not in text:
         return {}

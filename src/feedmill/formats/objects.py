@@ -30,10 +30,10 @@ def read_object(store: Store, path: str, *, kind: str, fix: str) -> dict[str, An
 
     Raises:
         NotFound: the file does not exist.
-        DataError: it is not JSON, or no object; with this `kind` and `fix`.
+        DataError: it is not JSON, or no object; with this `kind` and `fix`. Or it is too large (`Store.read_small`).
     """
     try:
-        content = orjson.loads(store.read(path))
+        content = orjson.loads(store.read_small(path))
     except orjson.JSONDecodeError as error:
         raise invalid_file(store, path, str(error), kind=kind, fix=fix) from None
     if not isinstance(content, dict):

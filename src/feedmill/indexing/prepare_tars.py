@@ -278,6 +278,7 @@ def _scan(
             entries,
             workers=workers,
             digest=digest,
+            blocks=active() is None,
             rescan=rescan,
             units=units,
             place=place,

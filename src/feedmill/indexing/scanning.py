@@ -9,12 +9,14 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
 
 from feedmill.errors import DataError, FeedmillError
+from feedmill.formats.content import hashes_of
 from feedmill.formats.energon import sidecar
 from feedmill.formats.energon.database import INDEX, open_index
 from feedmill.formats.energon.index import read_scan
@@ -124,11 +126,15 @@ def check_names(store: Store, found: Scanned) -> None:
         ) from None
 
 
-def scan_one(store: Store, entry: Entry, *, digest: bool) -> Scanned:
-    """Scan and hash one shard. Problems are returned in the result with the file named, never raised."""
+def scan_one(store: Store, entry: Entry, *, digest: bool, blocks: bool = False) -> Scanned:
+    """Scan and hash one shard; see `scan_all`. Problems are returned with the file named, never raised."""
+    words = None
     try:
         with mapped(store, entry.path) as data:
-            hashed = str(xxhash.xxh3_128_hexdigest(memoryview(data))) if digest else None  # type: ignore[arg-type]
+            view = memoryview(data)  # type: ignore[arg-type]
+            hashed = str(xxhash.xxh3_128_hexdigest(view)) if digest else None
+            if blocks and len(view) == entry.size:  # else it was replaced meanwhile
+                words = hashes_of(partial(_slices, view), len(view))
             scan = scan_bytes(data)
     except FeedmillError as error:
         problem = DataError(error.what, kind=error.kind, fix=error.fix)
@@ -142,7 +148,12 @@ def scan_one(store: Store, entry: Entry, *, digest: bool) -> Scanned:
         )
     if scan.problem is not None:
         in_file(scan.problem, store.locate(entry.path))
-    return Scanned(entry.path, ShardRecord(entry.size, entry.version, len(scan.keys), hashed), scan, "scanned")
+    record = ShardRecord(entry.size, entry.version, len(scan.keys), hashed, *(words or ()))
+    return Scanned(entry.path, record, scan, "scanned")
+
+
+def _slices(view: memoryview, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
+    return [view[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
 
 
 def scan_all(
@@ -151,6 +162,7 @@ def scan_all(
     *,
     workers: int | None = None,
     digest: bool = True,
+    blocks: bool = False,
     rescan: bool = False,
     index: bool = True,
     units: Units | None = None,
@@ -162,6 +174,7 @@ def scan_all(
     Args:
         workers: number of threads; by default four per core.
         digest: hash each shard.
+        blocks: hash a sample of each shard, too, while it is at hand; see `ContentHashes`.
         rescan: read every tar again, instead of reusing the present index and finished scans of an earlier run.
         index: reuse the present index.
         units: journal of finished scans; a retry after a kill reuses them.
@@ -183,11 +196,11 @@ def scan_all(
         return None
 
     def work(run: Sequence[Entry]) -> list[Scanned]:
-        return [finished(entry) or scan_one(store, entry, digest=digest) for entry in run]
+        return [finished(entry) or scan_one(store, entry, digest=digest, blocks=blocks) for entry in run]
 
     if in_units():
         found_before = list(map(finished, entries))
-        shared = _Shared(store.url, digest)
+        shared = _Shared(store.url, digest, blocks)
         yield from _scan_on_engine(shared, entries, found_before, units, place, workers, advance)
         return
     for scans in ordered_map(work, _small_together(entries, threads), workers=threads, in_flight=2 * threads):
@@ -199,11 +212,13 @@ def _small_together(entries: Sequence[Entry], threads: int) -> Iterator[Sequence
     """Yield runs of shards that one call scans: large ones alone, many small ones together."""
     for many in runs_of(entries, threads):
         few: list[Entry] = []
+        size = 0
         for entry in many:
-            if few and entry.size + sum(one.size for one in few) > _RUN_SIZE:
+            if few and size + entry.size > _RUN_SIZE:
                 yield few
-                few = []
+                few, size = [], 0
             few.append(entry)
+            size += entry.size
         yield few
 
 
@@ -222,6 +237,7 @@ class _Shared(NamedTuple):
 
     url: str
     digest: bool
+    blocks: bool
 
 
 def _scan_on_engine(
@@ -247,7 +263,7 @@ def _scan_on_engine(
 
 
 def _scan_unit(shared: _Shared, entry: Entry) -> Scanned:
-    return scan_one(open_store(shared.url), entry, digest=shared.digest)
+    return scan_one(open_store(shared.url), entry, digest=shared.digest, blocks=shared.blocks)
 
 
 def _noted(found: Scanned, units: Units | None, advance: Callable[[int], None], *, flush: bool = True) -> Scanned:

@@ -400,7 +400,12 @@ class Pool:
     def _submit(self, items: list[Any]) -> Future[Sent]:
         try:
             return self._pool.submit(work, self._function, items)
-        except BrokenProcessPool as error:  # raised after the results before this chunk
+        except (BrokenProcessPool, OSError) as error:  # raised after the results before this chunk
+            # Before Python 3.12 the pool may close its queue while it starts another worker with it.
+            if not getattr(self._pool, "_broken", True):
+                raise
+            if isinstance(error, OSError):
+                error = BrokenProcessPool(str(error))
             future: Future[Sent] = Future()
             future.set_exception(error)
             return future

@@ -86,7 +86,7 @@ def declared_map(store: Store) -> dict[str, str]:
         return {}
     from feedmill.formats import yamls
 
-    content = yamls.read_config(store.read(path), store.locate(path)).value
+    content = yamls.read_config(store.read_small(path), store.locate(path)).value
     found = content.get("field_map") if isinstance(content, Mapping) else None
     if not isinstance(found, Mapping):
         return {}

@@ -330,7 +330,7 @@ def _describe(found: Detected, url: str, options: OpenOptions) -> DatasetView | 
     path = f"{META}/dataset.yaml" if name is None else meta_file(found.store, name)
     from feedmill.formats import yamls
 
-    document = yamls.read_config(found.store.read(path), found.store.locate(path))
+    document = yamls.read_config(found.store.read_small(path), found.store.locate(path))
     from feedmill.samples.view import build_view
 
     return build_view(

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
+from feedmill.storage.limits import DESCRIPTION, refuse_large
 from feedmill.storage.reasons import copy_again
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class InMemory(NamedTuple):
     owners: Sequence[object]
 
 
+def has_suffix(name: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
+    """Return whether `Store.files` yields a file of a listed folder, by its name."""
+    return not suffixes or (name.endswith(suffixes) and (hidden or not name.startswith(".") or name in suffixes))
+
+
 class Store(ABC):
     """A folder of files, local or remote.
 
@@ -96,11 +102,13 @@ class Store(ABC):
         """Yield every file below a folder, sorted by path.
 
         Skips files in folders that begin with a dot, unless `prefix` is such a folder, and files still being written.
+        With suffixes, it also skips files whose own names begin with a dot, as the shell and other readers do: they are
+        what programs left that were killed, or what macOS has written.
 
         Args:
             prefix: the folder; by default the whole store.
-            suffixes: suffixes of the files to yield; empty for all.
-            hidden: also yield the files in folders that begin with a dot.
+            suffixes: suffixes, or whole names, of the files to yield; empty for all.
+            hidden: also yield the files in folders that begin with a dot, and such files.
 
         Raises:
             NotFound: the folder does not exist.
@@ -152,6 +160,21 @@ class Store(ABC):
             DataError: the file is too short for the range.
             StorageError: the file cannot be read.
         """
+
+    def read_small(self, path: str, most: int = DESCRIPTION) -> bytes:
+        """Return all bytes of a file that describes data: a card, settings, a list of shards.
+
+        What comes with data of others is read into memory only up to a limit.
+
+        Args:
+            most: largest size in bytes.
+
+        Raises:
+            DataError: the file is larger (kind ``too-large``).
+            NotFound, StorageError: as `read`.
+        """
+        refuse_large(self.stat(path).size, self.locate(path), most)
+        return self.read(path)
 
     def read_into(self, path: str, offset: int, buffer: memoryview) -> None:
         """Fill a writable buffer with the bytes at `offset`. Raises as `read`.

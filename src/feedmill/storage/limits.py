@@ -4,6 +4,8 @@ Every reader that unpacks data checks the same limit while it unpacks, so a smal
 record (a line, a part, a member of an archive, an MDS shard, the rows beside a token file) may unpack to 64 MiB, or to
 100 times its stored bytes if that is more, but never to more than 2 GiB. Text, tokens and images with the usual
 compression ratios do not reach the limit. The environment variable `VARIABLE` replaces it by a fixed number of bytes.
+
+Files that describe data or models (cards, settings, lists of shards) are read as a whole only up to `DESCRIPTION`.
 """
 
 from __future__ import annotations
@@ -115,3 +117,18 @@ def _memory(line_of: str) -> int | None:
     with contextlib.suppress(OSError, ValueError), open("/sys/fs/cgroup/memory.max") as f:
         found.append(int(f.read()))
     return min(found, default=None)
+
+
+DESCRIPTION = 1 << 28
+"""Largest size in bytes of a file that describes data, such as an index of a million shards."""
+
+
+def refuse_large(size: int, file: str, most: int = DESCRIPTION) -> None:
+    """Raise `DataError` for a file that describes data, or a model, and is larger than such a file can be."""
+    if size > most:
+        raise DataError(
+            f"the file has {size:,} bytes, where a description of at most {most:,} is expected",
+            file=file,
+            kind="too-large",
+            fix="Check that it is what its name says. If it lists many files, split the dataset.",
+        )

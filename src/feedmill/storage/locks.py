@@ -61,6 +61,12 @@ class FileLock:
         """Return whether the lock is still held."""
         return self._file is not None
 
+    def fileno(self) -> int:
+        """Return the descriptor of the locked file. Raises `ValueError` if the lock was released."""
+        if self._file is None:
+            raise ValueError("the lock was released")
+        return self._file
+
     def is_on(self, path: str | os.PathLike[str]) -> bool:
         """Return whether the locked file still has this path: another process may have deleted it."""
         with contextlib.suppress(OSError):

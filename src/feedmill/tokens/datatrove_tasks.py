@@ -202,7 +202,9 @@ def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[Docum
     if is_one:  # a file, or a folder saved as one split
         return files
     paths = {file.path: file for file in files}
-    splits = declared_splits(open_store(dataset), list(paths)) or FolderSplits(by_split(list(paths), str))
+    splits = declared_splits(open_store(dataset), list(paths))
+    if splits is None or not splits.files:
+        splits = FolderSplits(by_split(list(paths), str))
     if split not in splits.files:
         raise unknown_split(dataset, split, splits)
     return [paths[path] for path in splits.files[split]]

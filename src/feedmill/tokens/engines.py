@@ -25,6 +25,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
+from feedmill.storage.limits import refuse_large
 from feedmill.tokens.preload import load_native, take_native
 
 Uint32s = npt.NDArray[np.uint32]
@@ -183,6 +184,7 @@ def _declared(folder: Path, kind: str, ids: dict[str, int]) -> str | None:
     """Return the token that ``tokenizer_config.json`` or ``special_tokens_map.json`` set, if the vocabulary has it."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         with contextlib.suppress(OSError, orjson.JSONDecodeError, AttributeError):
+            refuse_large((folder / name).stat().st_size, str(folder / name))
             value = orjson.loads((folder / name).read_bytes()).get(kind)
             token = value.get("content") if isinstance(value, dict) else value
             if isinstance(token, str) and token in ids:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.errors import ConfigError
+from feedmill.storage.limits import refuse_large
 
 TemplateSource = Literal["auto", "flags", "file", "class", "transformers4", "transformers5"]
 SOURCES = ("auto", "flags", "file", "transformers4", "transformers5")
@@ -159,6 +160,7 @@ def resolve(
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings next to a tokenizer; empty if there are none."""
     try:
+        refuse_large(path.stat().st_size, str(path))
         found = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         return {}

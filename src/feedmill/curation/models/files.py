@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, MissingExtra, NotFound
 from feedmill.storage.hashed import hash_file
+from feedmill.storage.limits import refuse_large
 
 PREFIX = "model:"
 Kind = Literal["onnx", "static", "transformers", "fasttext"]
@@ -183,6 +184,7 @@ class ModelFiles:
         if not os.path.isfile(path):
             return {}
         try:
+            refuse_large(os.path.getsize(path), path)
             with open(path, encoding="utf-8") as file:
                 return json.load(file)
         except (ValueError, OSError) as error:

@@ -105,7 +105,7 @@ def read_info(store: Store) -> dict[str, int]:
     elif store.exists(INFO_YAML):
         from feedmill.formats import yamls
 
-        path, content = INFO_YAML, yamls.read_yaml(store.read(INFO_YAML), store.locate(INFO_YAML)).value
+        path, content = INFO_YAML, yamls.read_yaml(store.read_small(INFO_YAML), store.locate(INFO_YAML)).value
     else:
         raise NotFound(
             "the folder is not prepared: it has no .nv-meta/.info.json",

@@ -40,7 +40,7 @@ VERSION = 1
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One shard when it was indexed: size in bytes, store version, number of samples, and hashes of the content.
 
-    `write` adds `word`, `middle` and `blocks`.
+    `write` adds `word`, `middle` and `blocks` where they are missing.
     """
 
     size: int
@@ -85,12 +85,11 @@ def read_uuid(store: Store) -> str:
 def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, ShardRecord]:
     """Return the records with missing content hashes (`word`, `middle` and `blocks`) added."""
 
-    from feedmill.formats.content import content_hashes, middle_hash
+    from feedmill.formats.content import content_hashes
 
     def complete(shard: str) -> ShardRecord:
         record = records[shard]
-        word, blocks = content_hashes(store, shard, record.size)
-        middle = middle_hash(store, shard, record.size)
+        word, middle, blocks = content_hashes(store, shard, record.size)
         return structs.replace(record, word=record.word or word, middle=middle, blocks=blocks)
 
     missing = [shard for shard, record in records.items() if None in (record.word, record.middle, record.blocks)]
@@ -166,7 +165,7 @@ def read_splits(store: Store, name: str | None = None) -> Splits | None:
     else:
         path = meta_file(store, name)
     where = store.locate(path)
-    data = store.read(path)
+    data = store.read_small(path)
     content: Any = _as_written(data)
     if content is None:
         from feedmill.formats import yamls

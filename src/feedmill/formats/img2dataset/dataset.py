@@ -59,7 +59,7 @@ def finished_shards(store: Store) -> dict[str, int]:
 
 def _successes(store: Store, path: str) -> int:
     try:
-        return int(orjson.loads(store.read(path))["successes"])
+        return int(orjson.loads(store.read_small(path))["successes"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"invalid statistics ({type(error).__name__} {error})",

@@ -167,7 +167,7 @@ def read_splits(store: Store, path: str) -> LineSplits | None:
     name = splits_name(path)
     if not store.exists(name):
         return None
-    document = yamls.read_yaml(store.read(name), store.locate(name))
+    document = yamls.read_yaml(store.read_small(name), store.locate(name))
     content = document.value
     if not isinstance(content, dict) or set(content) != set(_KEYS) or not isinstance(content["split_parts"], dict):
         raise _wrong(document, (), "invalid split file: expected 'samples', 'last_at' and 'split_parts'")

@@ -664,7 +664,7 @@ class _Files(Sequence[ColumnFile]):
 
 def is_lerobot(store: Store) -> bool:
     """Return whether the folder is a LeRobot dataset."""
-    return store.exists(INFO) and b'"codebase_version"' in store.read(INFO)
+    return store.exists(INFO) and b'"codebase_version"' in store.read_small(INFO)
 
 
 def open_lerobot(store: Store, url: str, split: str | None = None, *, lenient: bool = False) -> LeRobotDataset:

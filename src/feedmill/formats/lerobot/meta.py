@@ -128,7 +128,7 @@ def _lines(store: Store, path: str) -> list[dict[str, Any]]:
     if not store.exists(path):
         raise gone(store, path)
     out = []
-    for number, line in enumerate(store.read(path).splitlines(), 1):
+    for number, line in enumerate(store.read_small(path).splitlines(), 1):
         try:
             if line.strip():
                 out.append(orjson.loads(line))

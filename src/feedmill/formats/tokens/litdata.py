@@ -39,7 +39,6 @@ _TYPES: dict[str, dict[int, str]] = {
     ),
     "no_header_numpy": dict(enumerate(("i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"))),
 }
-_LARGEST = 1 << 28
 
 
 def mark(store: Store) -> str | None:
@@ -62,9 +61,7 @@ def open_found(wanted: OpenRequest) -> TokenDataset:
     store = wanted.store
     where = store.locate(INDEX)
     try:
-        if store.stat(INDEX).size > _LARGEST:
-            raise ValueError("it is too large")
-        index = json.loads(store.read(INDEX))
+        index = json.loads(store.read_small(INDEX))
         config, chunks = index["config"], list(index["chunks"])
         dtype = _type_of(config, [chunk["dim"] for chunk in chunks], where)
         rows = [(str(chunk["filename"]), int(chunk["chunk_size"]), int(chunk["dim"])) for chunk in chunks]

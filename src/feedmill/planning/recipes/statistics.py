@@ -316,10 +316,10 @@ def _read(url: str, one: _Source, methods: Mapping[str, str], kind: str) -> dict
         fix = "Set 'statistics' to mixture, source, dataset or the path of a stats.json."
         raise NotFound(what, file=url, kind="bad-statistics", fix=fix)
     try:
-        entries = orjson.loads(store.read(name))
+        entries = orjson.loads(store.read_small(name))
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
             raise ValueError("expected a mapping of features to statistics")
-        info = orjson.loads(store.read(INFO))["features"] if store.exists(INFO) else {}
+        info = orjson.loads(store.read_small(INFO))["features"] if store.exists(INFO) else {}
         about = info if isinstance(info, dict) else {}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"the file is not a stats.json: {error}", file=url, kind="bad-statistics") from None

@@ -320,7 +320,7 @@ def read_rules(url: str, options: Mapping[str, Any] | None = None) -> ProcessorR
         ConfigError: the family has no rules, or a parameter is invalid or one that the rule does not know.
     """
     store = open_store(url)
-    read = {name: store.read(name) for name in _FILES if store.exists(name)}
+    read = {name: store.read_small(name) for name in _FILES if store.exists(name)}
     if PROCESSOR not in read and IMAGE not in read:
         raise NotFound(
             f"the folder has no {IMAGE} and no {PROCESSOR}",
@@ -439,7 +439,7 @@ def _part(store: Store, content: Mapping[str, dict[str, Any]], kind: str) -> Par
 
 def _tower(store: Store) -> Parameters | None:
     """Return ``vision_config`` of the model, which determines no tokens; None if the folder does not have it."""
-    found = _object(store, MODEL, store.read(MODEL)).get("vision_config") if store.exists(MODEL) else None
+    found = _object(store, MODEL, store.read_small(MODEL)).get("vision_config") if store.exists(MODEL) else None
     return Parameters(found, store.locate(MODEL)) if isinstance(found, dict) else None
 
 

@@ -1,4 +1,4 @@
-"""Read a whole file as one array: a local file is mapped, a remote one is fetched to this machine first.
+"""Read a whole file as one array: a local file is mapped (small ones are read), a remote one is fetched here first.
 
 With a cache of remote data (`DataCache`), a remote file is fetched into its chunks and mapped there, so that the loader
 does not fetch it again. Otherwise it is a copy that is deleted afterwards.
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from feedmill.errors import FeedmillError
 from feedmill.storage.base import Store
 from feedmill.storage.cache.settings import data_cache
+from feedmill.storage.local import read_regular
 
 logger = logging.getLogger("feedmill")
 
@@ -28,6 +29,8 @@ UInt8s = npt.NDArray[np.uint8]
 
 _AT_ONCE = 64 << 20
 """Bytes of one file that are requested at once; several files may be read in parallel."""
+_SMALL = 128 << 10
+"""Size in bytes up to which a file is read: to map it takes 20 system calls, most of them of `numpy.memmap`."""
 _SHARE = 8
 """A file may take one of this number of parts of the cache: those that are read in parallel cannot be evicted."""
 
@@ -44,7 +47,10 @@ def mapped(store: Store, path: str) -> Iterator[UInt8s]:
         found = None if store.is_local else _in_cache(store, path)
         if found is None:
             local = stack.enter_context(store.local_copy(path))
-            found = np.asarray(np.memmap(local, np.uint8, "r")) if local.stat().st_size else np.zeros(0, np.uint8)
+            if local.stat().st_size > _SMALL:
+                found = np.asarray(np.memmap(local, np.uint8, "r"))
+            else:
+                found = np.frombuffer(read_regular(os.fspath(local)), np.uint8)
         yield found
 
 
