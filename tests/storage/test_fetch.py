@@ -12,12 +12,12 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from feedmill.storage.fetching.flights import Flight
 from tests.helpers.range_server import RangeServer, range_server
 
 from feedmill.errors import DataError, FeedmillError, StorageError
 from feedmill.storage.fetching import lanes
 from feedmill.storage.fetching.fetch import Fetcher, fetcher
-from feedmill.storage.fetching.flights import Flight
 from feedmill.storage.fetching.lanes import Lane
 from feedmill.storage.remote.object_store import RemoteStore
 
