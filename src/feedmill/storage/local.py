@@ -354,7 +354,7 @@ class LocalStore(Store):
         """Write small files, each as `build` does, with one descriptor and few system calls for each.
 
         Args:
-            folders: folders that were checked and are to be synced, which is extended.
+            folders: folders that were checked and will be synced, which is extended.
         """
         made: list[tuple[str, str, str, FileLock]] = []
         full = self.root
