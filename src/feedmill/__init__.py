@@ -65,7 +65,7 @@ _HOME = {
     "cache": "loading.caching",
     "check": "indexing.check",
     "convert": "converting.convert",
-    "dedupe": "curation.dedupe.dedupe",
+    "dedupe": "curation.dedupe.job",
     "filter": "filtering",
     "import_data": "importing.import_data",
     "info": "converting.info",
@@ -139,7 +139,7 @@ if TYPE_CHECKING:
     from feedmill import documents, edit, loading, mixture, reports, samples, tokens
     from feedmill.converting.convert import convert
     from feedmill.converting.info import info
-    from feedmill.curation.dedupe.dedupe import dedupe
+    from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.tag import tag
     from feedmill.errors import ConfigError, DataError, FeedmillError, MissingExtra, NotFound, StorageError, TrustError
     from feedmill.filtering import filter

@@ -179,7 +179,7 @@ def of_presets(documents: Sequence[str], presets: str | Sequence[str], id: str |
 
 def _compute(missing: Sequence[str], documents: Sequence[str], options: Filter) -> None:
     """Mark the copies, or run the taggers, of which rules need the attributes."""
-    from feedmill.curation.dedupe.dedupe import dedupe
+    from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.mix.limits import MARKS
     from feedmill.curation.tag import tag
 

@@ -37,7 +37,7 @@ HOMES = {
     "RunReport": "pipelines.run",
     "StatReport": "curation.stat",
     "TagReport": "curation.tag",
-    "TokenizeReport": "tokens.token_files",
+    "TokenizeReport": "tokens.job",
     "TokensReport": "tokens.rewrite",
     "TraceReport": "tracing.trace",
     "WriteReport": "writing.write",
@@ -103,8 +103,8 @@ if TYPE_CHECKING:
     from feedmill.pipelines.run import RunReport
     from feedmill.planning.overview import PlanReport
     from feedmill.samples.preview import PreviewReport
+    from feedmill.tokens.job import TokenizeReport
     from feedmill.tokens.rewrite import TokensReport
-    from feedmill.tokens.token_files import TokenizeReport
     from feedmill.tokens.verbs.index import IndexReport
     from feedmill.tokens.verbs.lengths import LengthsReport
     from feedmill.tokens.verbs.numbers import NumbersReport

@@ -105,6 +105,20 @@ def test_dot_folders_are_listed_only_when_named(store):
     assert names(store, ".nv-meta") == [".nv-meta/index.uuid"]
 
 
+def test_dot_files_are_no_data(store):
+    """Before, what a killed program had left beside the files of a dataset was read as a part of it."""
+    for name in ("0.parquet", ".tmp-0.parquet", "a/._0.parquet", "a/1.parquet", ".settings.yaml"):
+        store.write_bytes(name, b"1")
+    assert names(store, suffixes=[".parquet"]) == ["0.parquet", "a/1.parquet"]
+    assert names(store, suffixes=[".parquet"], hidden=True) == [
+        ".tmp-0.parquet",
+        "0.parquet",
+        "a/._0.parquet",
+        "a/1.parquet",
+    ]
+    assert names(store, suffixes=[".settings.yaml"]) == [".settings.yaml"] and len(names(store)) == 5
+
+
 def test_a_missing_folder_is_said_to_be_missing(store):
     store.write_bytes("a/b.txt", b"1")
     for missing in ["nowhere", "a/b.txt", "a/b"]:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import feedmill as fm
-from feedmill.converting.targets.episodes import Statistics, names_of
+from feedmill.converting.episodes import Statistics, names_of
 from feedmill.converting.windows import Cut, write_windows
 from feedmill.errors import ConfigError, DataError
 from helpers import foreign_datasets as sourcedata
@@ -136,7 +136,7 @@ def test_a_lerobot_dataset_of_version_2_becomes_version_3(tmp_path: Path) -> Non
 
 
 def test_a_run_that_was_interrupted_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from feedmill.converting.targets import episodes as target
+    from feedmill.converting import episodes as target
 
     source, out = episodes(tmp_path), tmp_path / "out"
     row, failing = target.LeRobotEpisodes._row, [True]

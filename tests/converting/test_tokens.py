@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feedmill as fm
-from feedmill.converting.targets.tokens import read_corpus
+from feedmill.converting.tokens import read_corpus
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.pth import dump
 from feedmill.formats.tokens.ds import write_ds

@@ -52,7 +52,7 @@ def test_vectors_equal_those_of_the_package_and_are_kept(web: Path) -> None:
 
 def test_bytes_do_not_depend_on_workers_or_on_the_split_of_a_file(web: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(web, workers=1)
-    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1)
     run(web, workers=2, output=f"{web}/split")
     for path in sorted((web / "embeddings/static/x").iterdir()):
         assert path.read_bytes() == (web / "split/x" / path.name).read_bytes()

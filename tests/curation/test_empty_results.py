@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport

@@ -17,7 +17,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.curation import embed as embedding
 from feedmill.curation import image_files
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.embed import embed
 from feedmill.curation.models import images
 from feedmill.curation.models.files import Settings, find_model, name_of, parse
@@ -25,9 +25,10 @@ from feedmill.curation.models.networks import Batched
 from feedmill.curation.models.tagger import load
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from helpers.document_datasets import read_json
+from helpers.durations import needs
 from helpers.vision_models import picture
 
-pytest.importorskip("onnxruntime")
+needs("onnxruntime")
 Image = pytest.importorskip("PIL.Image")
 GOLDEN = Path(__file__).parents[1] / "golden/models"
 MODEL = GOLDEN / "vision"
@@ -156,7 +157,7 @@ def test_bytes_do_not_depend_on_workers_or_on_the_split_of_a_file(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(photos, workers=1)
-    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1)
     monkeypatch.setattr(images, "BLOCK_BYTES", 12 * 32 * 32 * 3)
     run(photos, workers=2, output=f"{photos.parent}/split")
     for path in sorted((photos.parent / "embeddings/vision/photos").iterdir()):

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation import blocks
 from feedmill.curation.dedupe import segments
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.near import parallel, sketch
 from feedmill.curation.options import By
 from feedmill.errors import DataError
@@ -26,9 +25,9 @@ from helpers.document_datasets import document, write_documents
 
 WORDS = [f"w{n}" for n in range(300)]
 SMALL = (
-    "from feedmill.curation import blocks; from feedmill.curation.dedupe import segments; from feedmill.curation.near"
+    "import feedmill.jobs.run; from feedmill.curation.dedupe import segments; from feedmill.curation.near import sketch"
 )
-SMALL += " import sketch; blocks.LARGE, segments.SEGMENT, sketch.SEGMENT = 1000, 50_000, 50_000\n"
+SMALL += "; feedmill.jobs.run.LARGE, segments.SEGMENT, sketch.SEGMENT = 1000, 50_000, 50_000\n"
 MAIN = "from feedmill.cli.app import main; main()"
 
 
@@ -76,7 +75,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
         return call
 
-    monkeypatch.setattr(blocks, "LARGE", 1000)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1000)
     monkeypatch.setattr(segments, "SEGMENT", 50_000)
     monkeypatch.setattr(sketch, "SEGMENT", 50_000)
     monkeypatch.setattr(segments, "run", noted("dedupe", segments.run))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from feedmill.curation import registry
-from feedmill.curation.modules import load_modules
 from feedmill.curation.plugins import (
     BaseRegistry,
     BaseTagger,
@@ -24,6 +23,7 @@ from feedmill.curation.plugins import (
     split_sentences,
     split_words,
 )
+from feedmill.curation.registry import load_modules
 from feedmill.errors import ConfigError, FeedmillError
 from helpers.document_datasets import attributes
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.storage import open_store

@@ -67,7 +67,7 @@ def test_attributes_by_hand() -> None:
 
 def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("feedmill.curation.measure._SMALL", 0)
-    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1000)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1000)
     rows: list[Any] = [
         {"id": str(n), "text": f"word {n} " * (n % 50), "source": f"s{n % 1500}", "attributes": {"a": [[0, n, n / 7]]}}
         for n in range(12000)

@@ -47,7 +47,7 @@ def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_large_file_is_cut_over_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1000)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1000)
     rows = [document(k, "Some words, and then more.\n" * (k % 90)) for k in range(1200)]
     raw = []
     for n in (1, 3):

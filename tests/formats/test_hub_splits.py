@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import feedmill as fm
+from feedmill.documents.find import find_documents
 from feedmill.errors import ConfigError
 from feedmill.formats.hub_splits import FolderSplits, by_split, declared_splits
 from feedmill.storage.local import LocalStore
@@ -137,4 +139,20 @@ def test_a_card_that_declares_nothing(tmp_path: Path, card: str) -> None:
 def test_patterns_that_fit_nothing_end(tmp_path: Path, pattern: str) -> None:
     """Patterns come with the data: the time must not grow with the number of ways to fit."""
     (tmp_path / "README.md").write_text(f"---\nconfigs: [{{config_name: a, data_files: '{pattern}'}}]\n---\n")
-    assert declared_splits(LocalStore(tmp_path), ["a/" * 40 + "a" * 200, *FILES]) is None
+    declared = declared_splits(LocalStore(tmp_path), ["a/" * 40 + "a" * 200, *FILES])
+    assert declared is not None and not declared.files
+
+
+def test_a_card_that_fits_no_file_is_named(tmp_path: Path) -> None:
+    """datasets raises an error; before, the names of files told splits without a word."""
+    (tmp_path / "README.md").write_text("---\nconfigs: [{config_name: a, data_files: '{train,test}-*'}]\n---\n")
+    for name in ("train-0.jsonl", "test-0.jsonl"):
+        (tmp_path / name).write_text('{"text": "a"}\n')
+    for split in (None, "train"):
+        assert "the head of its README.md declares splits of files that are not here" in "".join(
+            fm.open(tmp_path, split=split).notes
+        )
+    assert "README.md declares" in "".join(find_documents([str(tmp_path)]).notes)
+    for name in ("train-0.jsonl", "test-0.jsonl"):
+        (tmp_path / name).rename(tmp_path / name.replace("-", ""))
+    assert "README.md declares" in "".join(fm.open(tmp_path).notes)

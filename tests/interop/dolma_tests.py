@@ -20,7 +20,7 @@ import pytest
 
 from feedmill.compat.dolma import mix, tokens
 from feedmill.compat.dolma.config import FLAG, Key
-from feedmill.curation.modules import importable
+from feedmill.curation.registry import importable
 
 _MORE = ("--continue-on-collection-errors", "-q", "--tb=short")
 

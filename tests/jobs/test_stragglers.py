@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from feedmill.jobs.stragglers import Stragglers, lateness
+from feedmill.jobs.events import Stragglers, lateness
 
 
 class Clock:

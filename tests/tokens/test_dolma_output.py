@@ -10,7 +10,7 @@ from feedmill.formats.tokens.base import Form
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import Store
-from feedmill.tokens import writer
+from feedmill.tokens import outputs
 from feedmill.tokens.dolma_output import GroupedOptions, GroupedReport, tokenize_grouped
 from helpers.tokenizer_data import EOS, loaded, tokenizer_file, write_lines
 
@@ -61,7 +61,7 @@ def test_finished_files_are_not_written_again(
     sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "calm", sources)
-    write, paths, done = writer.write_documents, list[str](), list[str]()
+    write, paths, done = outputs.write_documents, list[str](), list[str]()
 
     def stops(store: Store, path: str, form: Form) -> object:
         paths.append(path)
@@ -69,7 +69,7 @@ def test_finished_files_are_not_written_again(
             raise KeyboardInterrupt
         return write(store, path, form)
 
-    monkeypatch.setattr(writer, "write_documents", stops)
+    monkeypatch.setattr(outputs, "write_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out", sources)
     (tmp_path / "out" / paths[1]).unlink()  # a user's doing

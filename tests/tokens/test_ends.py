@@ -14,8 +14,7 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.errors import ConfigError
 from feedmill.tokens.datatrove_tasks import deal_files, tokenize_dealt
-from feedmill.tokens.ends import declare_eos, ends_of
-from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.tokenizer import declare_eos, ends_of, load_tokenizer
 
 WORDS = ["<unk>", "hello", "none", "null", "false", "auto", "the", "~", "</s>", "<s>", "<sep>"]
 HELLO, THE, EOS, BOS, SEP = (WORDS.index(word) for word in ("hello", "the", "</s>", "<s>", "<sep>"))

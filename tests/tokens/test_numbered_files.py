@@ -19,11 +19,11 @@ from feedmill.errors import ConfigError, EmptyResult
 from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.indexing.check import check
 from feedmill.storage import LocalStore
-from feedmill.tokens import job, writer
+from feedmill.tokens import job, outputs
 from feedmill.tokens.encode import Encodings
+from feedmill.tokens.job import TokenizeReport
 from feedmill.tokens.outputs import FORMATS
 from feedmill.tokens.spill import PieceFacts, find_piece, write_piece
-from feedmill.tokens.token_files import TokenizeReport
 from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.kills import finish, moments, run_until_killed
@@ -217,7 +217,7 @@ def test_an_empty_result(tmp_path: Path) -> None:
 def test_finished_files_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     run(source, tmp_path / "calm/web", formats=["ds"], max_file_size=2000)
-    write, count = writer.write_documents, 0
+    write, count = outputs.write_documents, 0
 
     def stops(*arguments: Any) -> Any:
         nonlocal count
@@ -226,7 +226,7 @@ def test_finished_files_are_not_written_again(tmp_path: Path, monkeypatch: pytes
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(writer, "write_documents", stops)
+    monkeypatch.setattr(outputs, "write_documents", stops)
     with pytest.raises(KeyboardInterrupt):
         run(source, tmp_path / "out/web", formats=["ds"], max_file_size=2000)
     assert sorted(p.name for p in (tmp_path / "out").glob("*.ds")) == [f"web_{n:05d}.ds" for n in range(3)]

@@ -20,7 +20,7 @@ from feedmill.indexing.prepare import prepare
 from feedmill.jobs.engine import StageUnfinished
 from feedmill.jobs.parts import PartEngine
 from feedmill.storage import LocalStore
-from feedmill.tokens import corpus, rewrite, writer
+from feedmill.tokens import corpus, outputs, rewrite
 from feedmill.tokens.corpus import Chunks, open_corpus
 from feedmill.tokens.outputs import sizes_of
 from feedmill.tokens.verbs.filter import filter
@@ -196,7 +196,7 @@ def test_a_kill_before_the_sizes_leaves_a_whole_file(tmp_path: Path, monkeypatch
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "sizes_of", stop)
+        patch.setattr(outputs, "sizes_of", stop)
         with pytest.raises(Stop):
             merge([source, source], f"{tmp_path}/m.pbin", overwrite=True)
         with pytest.raises(Stop):
@@ -332,7 +332,7 @@ def test_another_job_is_not_finished(tmp_path: Path) -> None:
                 raise Stop
             return sizes_of(*_)  # type: ignore[arg-type]
 
-        patch.setattr(writer, "sizes_of", stop)
+        patch.setattr(outputs, "sizes_of", stop)
         with pytest.raises(Stop):
             shuffle([source], f"{tmp_path}/s_{{part}}.pbin", max_tokens_per_file=1)
     with pytest.raises(ConfigError, match="another job"):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.tokens.segments import adds_space, joined, paragraphs
+from feedmill.tokens.encode import joined, paragraphs
+from feedmill.tokens.template import adds_space
 
 TEXTS = st.lists(st.text(st.sampled_from("ab \n")), max_size=6)
 

@@ -17,8 +17,8 @@ from feedmill.formats.tokens.manifest import read_manifest
 from feedmill.formats.tokens.pbin import PbinWriter
 from feedmill.jobs.work import Work
 from feedmill.storage import LocalStore, open_store
-from feedmill.tokens import job, token_files
-from feedmill.tokens.token_files import TokenizeReport
+from feedmill.tokens import job, outputs
+from feedmill.tokens.job import TokenizeReport
 from feedmill.tokens.verbs.tokenize import tokenize
 from helpers.durations import examples
 from helpers.tokenizer_data import EOS, loaded, pbin_documents, tokenizer_file, write_lines
@@ -248,9 +248,9 @@ def test_a_run_that_stops_goes_on_with_what_it_has(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         return read(*arguments, **named)
 
-    read = token_files.documents_of
+    read = outputs.documents_of
     with monkeypatch.context() as patched:
-        patched.setattr(token_files, "documents_of", stops)
+        patched.setattr("feedmill.tokens.verbs.tokenize.documents_of", stops)
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "a", unit_bytes=1000)
     work = tmp_path / ".a.feedmill-work"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command(DedupeOrNear, engines=True)
 def dedupe(options: DedupeOrNear, json: bool) -> None:
-    from feedmill.curation.dedupe.dedupe import dedupe as run
+    from feedmill.curation.dedupe.job import dedupe as run
 
     report: Any = call(run, options)
     emit_report(report, json, lambda: show_near(report) if options.near else show(report))

@@ -398,7 +398,7 @@ def folder_size(folder: Path) -> str:
 
 def curate_texts(story: Story, documents: Sequence[Document]) -> None:
     """Tag, deduplicate and filter docstrings and source code, and print the number dropped by each rule."""
-    from feedmill.curation.dedupe.dedupe import dedupe
+    from feedmill.curation.dedupe.job import dedupe
     from feedmill.curation.mix.config import read_config
     from feedmill.curation.mix.job import mix
     from feedmill.curation.tag import tag

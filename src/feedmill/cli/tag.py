@@ -69,8 +69,7 @@ def of_model(counts: dict[str, int]) -> str:
 
 def show_taggers(modules: Sequence[str], json: bool = False) -> None:
     """Print the names of all taggers and where they come from."""
-    from feedmill.curation.modules import load_modules
-    from feedmill.curation.registry import known, needs_file
+    from feedmill.curation.registry import known, load_modules, needs_file
 
     load_modules(modules)
     data = [{"name": name, "needs_file": needs_file(name), "from": where} for name, where in known().items()]

@@ -13,7 +13,7 @@ from feedmill.jobs.options import call
 from feedmill.tokens.options import Tokenize
 
 if TYPE_CHECKING:
-    from feedmill.tokens.token_files import TokenizeReport
+    from feedmill.tokens.job import TokenizeReport
 
 
 @command(Tokenize, engines=True)

@@ -28,7 +28,6 @@ import numpy.typing as npt
 from feedmill._version import __version__
 from feedmill.curation import records
 from feedmill.curation.attribute_set import digest_ids
-from feedmill.curation.blocks import Block, blocks, run_cut
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.image_files import ImageFile, find_images, has_images, read_images
 from feedmill.curation.models.files import Named, find_model, name_of, parse
@@ -36,7 +35,7 @@ from feedmill.curation.models.tagger import add_counts, is_on_gpu, load
 from feedmill.curation.options import NPY, PARQUET, Embed
 from feedmill.documents.file import DocumentFile, Records
 from feedmill.documents.find import find_in_datasets
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.documents.rows import parse_documents
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, refuse_empty
 from feedmill.formats.documents import ATTRIBUTES
@@ -46,7 +45,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.policy import skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import LeftOut
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_cut
 from feedmill.storage import join_url, open_store, paths_of
 from feedmill.storage.hashed import hash_file
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
 from feedmill.curation.options import Stat
@@ -24,7 +23,7 @@ from feedmill.curation.provenance import STALE, check_attributes
 from feedmill.curation.series import Series
 from feedmill.documents.file import DocumentFile, once
 from feedmill.documents.find import find_documents, skipped_warnings
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.errors import DataError, FeedmillError, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.engine import Policy, Where, in_units, key_of
@@ -35,7 +34,7 @@ from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.run import run
+from feedmill.jobs.run import first_to_cut, run
 from feedmill.storage import paths_of
 
 MOST_SOURCES = 1000

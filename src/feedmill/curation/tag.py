@@ -19,17 +19,15 @@ import msgspec
 
 from feedmill._version import __version__
 from feedmill.curation import records, registry
-from feedmill.curation.blocks import Block, blocks, first_to_cut
 from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.models.tagger import ModelTagger, add_counts, is_on_gpu
-from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Tag
-from feedmill.curation.registry import Choice
+from feedmill.curation.registry import Choice, load_modules, module_hashes
 from feedmill.curation.spans import attribute_name
 from feedmill.documents.file import DocumentFile, Records, as_lines, attribute_root, once, places
 from feedmill.documents.find import DocumentFiles, find_documents, skipped_warnings
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.dry_run import DryRun, JobReport, perform
@@ -38,7 +36,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.policy import OnError, on_error_policy, skips
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.run import run
+from feedmill.jobs.run import first_to_cut, run
 from feedmill.storage import LocalStore, join_url, open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.codec import compression, packed

@@ -3,7 +3,7 @@
 A path or pattern becomes files, a file units, a unit batches of texts with their rows: `find.py` -> `read.py`, or
 `lines.py` where a verb of curation needs whole rows.
 
-- `find.py`: files for the inputs of a verb, by `wildcards.py`.
+- `find.py`: files for the inputs of a verb: paths, URLs and patterns.
 - `file.py`: one file, its kind and dataset, and where its attributes and Feedmill's own files beside it lie.
 - `seeking.py`: rows of a file of lines at random.
 - `read.py`: files in pieces for processes, and one of them in batches (`batch.py`); `columns.py` does so for

@@ -16,9 +16,12 @@ reported.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import orjson
 
@@ -35,7 +38,6 @@ from feedmill.documents.file import (
     kind_of,
     once,
 )
-from feedmill.documents.wildcards import is_pattern, matches, stated
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.formats.hub_splits import CARDS, splits_among
@@ -45,7 +47,7 @@ from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.formats.unread_files import DOCUMENTS as HELD
 from feedmill.formats.unread_files import data_kind, is_about, listed
-from feedmill.storage import Entry, Store, join_url, open_store, split_url
+from feedmill.storage import Entry, Store, join_url, open_store, refuse_secrets, split_url
 from feedmill.storage.base import refuse_non_utf8
 
 _BESIDE = ((".idx", ""), (".split.yaml", ""), (".idx", ".jsonl"))
@@ -272,7 +274,8 @@ def _splits(url: str, store: Store, documents: Sequence[str], paths: set[str]) -
         splits = splits_among(store, documents, [card for card in CARDS if card in paths])
     except ConfigError as error:  # all documents are read anyway
         return [str(error)]
-    return [f"{url}: {splits}, and all files are read"] if splits.files else []
+    unfit = [f"{url}: {splits.unfit} declares splits of files that are not here"] if splits.unfit else []
+    return [*unfit, f"{url}: {splits}, and all files are read"] if splits.files else unfit
 
 
 def _is_ours(path: str, is_there: Callable[[str], bool]) -> bool:
@@ -448,3 +451,149 @@ def _not_documents(names: Sequence[str]) -> ConfigError:
         kind="no-documents",
         fix=f"{_KNOWN}. Convert {out} with a pattern such as '*.jsonl*'.",
     )
+
+
+_MAGIC = re.compile(r"[*?\[]")
+_PIECES = re.compile(r"\*\*/?|\*|\?|\[!?\]?[^\]]*\]|[^*?\[]+|\[")
+Match = tuple[DocumentFile, bool]
+"""A file or folder that a wildcard matches, and whether it is a folder."""
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether an input is a pattern. The name of an existing file or folder is never a pattern."""
+    return bool(_MAGIC.search(path)) and ("://" in path or not os.path.exists(path))
+
+
+def matches(pattern: str) -> list[Match]:
+    """Return what a pattern matches, sorted by path."""
+    return _remote(pattern) if "://" in pattern else _local(pattern)
+
+
+def expression(pattern: str) -> str:
+    """Return a pattern as a regular expression over whole paths."""
+    out = []
+    for piece in _PIECES.findall(pattern):
+        if piece == "**/":
+            out.append(r"(?:[^/]+/)*")
+        elif piece == "**":
+            out.append(r".*")
+        elif piece == "*":
+            out.append(r"[^/]*")
+        elif piece == "?":
+            out.append(r"[^/]")
+        elif piece.startswith("[") and len(piece) > 1:
+            inside = re.sub(r"([\[&~|\\])", r"\\\1", piece[1:-1].removeprefix("!"))
+            out.append("[" + ("^" if piece[1] == "!" else "") + inside + "]")
+        else:
+            out.append(re.escape(piece))
+    return "".join(out)
+
+
+def listed_by_datatrove(paths: Iterable[str], pattern: str, recursive: bool = True) -> list[str]:
+    """Return the files of a folder that datatrove lists for a pattern, by the rules of fsspec's ``glob``.
+
+    Args:
+        paths: the files, relative to the folder.
+        pattern: ``*`` stops at ``/``, ``**`` does not; without a wildcard, the end of a name in the folder itself.
+        recursive: without it, ``**`` stands for the folder before it.
+
+    Raises:
+        ConfigError: the pattern is invalid.
+    """
+    whole = (pattern if glob.has_magic(pattern) else f"*{pattern}").removeprefix("./").rstrip("/")
+    try:
+        if any("**" in part and part != "**" for part in whole.split("/")):
+            raise re.error("'**' must be a whole name between slashes")
+        fits = re.compile(expression(whole))
+    except re.error as error:
+        raise ConfigError(f"invalid pattern {pattern!r}: {error}", kind="bad-pattern", fix="Change it.") from None
+    before, stars, _ = whole.partition("**")
+    deepest = before.count("/") if stars and not recursive else None
+    return [path for path in paths if fits.fullmatch(path) and (deepest is None or path.count("/") <= deepest)]
+
+
+def stated(folder: str, path: str) -> DocumentFile | None:
+    """Return a file with its size and version; None if it does not exist."""
+    store = open_store(folder or ".")
+    if store.is_local and not os.path.isfile(store.locate(path)):
+        return None
+    try:
+        entry = store.stat(path)
+    except NotFound:
+        return None
+    return DocumentFile(folder, path, "", entry.size, entry.version)
+
+
+def _base(pattern: str) -> str:
+    """Return the folders of a pattern before its first wildcard. Names of existing local folders are not wildcards."""
+    parts = pattern.split("/")[:-1]
+    count = 0
+    while count < len(parts):
+        if _MAGIC.search(parts[count]) and ("://" in pattern or not os.path.isdir("/".join(parts[: count + 1]))):
+            break
+        count += 1
+    base = "/".join(parts[:count])
+    return "/" if not base and pattern.startswith("/") else base
+
+
+def _local(pattern: str) -> list[Match]:
+    base = _base(pattern)
+    cut = len(base.rstrip("/")) + 1 if base else 0
+    matched: list[Match] = []
+    above = _folders_from(base)
+    for path in sorted(glob.glob(glob.escape(pattern[:cut]) + pattern[cut:], recursive=True)):
+        below = path[cut:]
+        is_folder = os.path.isdir(path)
+        if above(below.rstrip("/") if is_folder else below.rpartition("/")[0]) is None:
+            continue  # the same files match without the link
+        if is_folder:
+            if not pattern.endswith("**"):
+                matched.append((DocumentFile(base, below.rstrip("/"), "", 0, ""), True))
+        elif (file := stated(base, below)) is not None:
+            matched.append((file, False))
+    return matched
+
+
+def _folders_from(base: str) -> Callable[[str], frozenset[tuple[int, int]] | None]:
+    """Return a function from a path below `base` to the identities of its folders; None if a link leads to one above.
+
+    Without it, glob follows such a link forty times.
+    """
+
+    @cache
+    def folders(below: str) -> frozenset[tuple[int, int]] | None:
+        above = folders(below.rpartition("/")[0]) if below else frozenset()
+        status = os.stat(os.path.join(base, below) or ".")
+        identity = status.st_dev, status.st_ino
+        return None if above is None or identity in above else above | {identity}
+
+    return folders
+
+
+def _remote(pattern: str) -> list[Match]:
+    refuse_secrets(pattern)  # the query of a URL looks like a wildcard
+    base = _base(pattern)
+    name = pattern[len(base) + 1 :]
+    wanted = re.compile(expression(name))
+    dots = name.startswith(".") or "/." in name
+    try:
+        entries = [entry for entry in open_store(base).files() if dots or not is_hidden(entry.path)]
+    except NotFound:
+        return []
+    matched: dict[str, Match] = {}
+    for entry in entries:
+        if wanted.fullmatch(entry.path):
+            matched[entry.path] = DocumentFile(base, entry.path, "", entry.size, entry.version), False
+            continue
+        folder = next((folder for folder in _above(entry.path) if wanted.fullmatch(folder)), None)
+        if folder is not None:
+            matched[folder] = DocumentFile(base, folder, "", 0, ""), True
+    return [matched[path] for path in sorted(matched)]
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders of a path, the outermost first."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)

@@ -8,14 +8,14 @@ dates and decimals become text. A text file becomes one object with the fields `
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from feedmill.documents.file import AUTO, LINES, TEXT, DocumentFile
 from feedmill.errors import DataError
 from feedmill.formats.documents import read_lines, rows_of
-from feedmill.jobs.inside import count_read
+from feedmill.jobs.progress import count_read
 from feedmill.storage.hashed import hash_file
 
 _NONE = (b"", b"null")
@@ -25,6 +25,24 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 class _Id(msgspec.Struct, gc=False):
     id: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Block(NamedTuple):
+    """Lines of a file, and the number of the first one, from 1."""
+
+    line: int
+    lines: bytes
+
+    def __repr__(self) -> str:
+        return f"the lines from {self.line} on"
+
+
+def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
+    """Yield blocks of a file that is read in chunks of whole lines."""
+    line = 1
+    for lines in chunks:
+        yield Block(line, lines)
+        line += lines.count(b"\n")
 
 
 def read_blocks(

@@ -17,10 +17,9 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 
 from feedmill.documents.file import DocumentFile
-from feedmill.formats.documents import BLOCK, rows_of, whole_lines
+from feedmill.formats.documents import BLOCK, json_lines, rows_of, whole_lines
 from feedmill.formats.jsonl.index import FOLDER, kept_name
 from feedmill.formats.kept import KeptArrays
-from feedmill.formats.unread_files import json_lines
 from feedmill.storage.codec import compression, unpacked_members
 from feedmill.storage.limits import max_unpacked
 from feedmill.storage.window import Window

@@ -55,12 +55,14 @@ class FolderSplits(NamedTuple):
     Attributes:
         files: split -> paths of its files; empty if there are none, or one that has all files.
         told_by: what says so, for messages.
+        unfit: what declares splits of files that are not here, if anything does.
         choices: the configurations of which one must be named, as none is the default.
     """
 
     files: dict[str, list[str]]
     told_by: str = "the names of its files"
     choices: tuple[str, ...] = ()
+    unfit: str = ""
 
     def __str__(self) -> str:
         counts = ", ".join(f"{split} {len(files):,}" for split, files in self.files.items())
@@ -83,11 +85,13 @@ def splits_among(store: Store, paths: Sequence[str], cards: Sequence[str] = CARD
     splits = declared_splits(store, paths, cards) if cards else None
     if splits is None:
         return FolderSplits(splits_in(paths))
+    if not splits.files:
+        return FolderSplits(splits_in(paths), unfit=splits.told_by)
     return splits._replace(files={}) if _is_all(splits.files, paths) else splits
 
 
 def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = CARDS) -> FolderSplits | None:
-    """Return the splits of files that the card of their folder declares; None if it declares none of these files.
+    """Return the splits of files that the card of their folder declares; None if it declares none.
 
     Raises:
         ConfigError: the card is no YAML, or its configurations have another form than the Hub's.
@@ -105,7 +109,7 @@ def declared_splits(store: Store, paths: Sequence[str], cards: Sequence[str] = C
         for split, chosen in _declared(configs[name], paths).items():
             if chosen:
                 files[split if name in default else f"{name}/{split}"] = chosen
-    return FolderSplits(files, f"the head of its {card}", () if default else tuple(configs)) if files else None
+    return FolderSplits(files, f"the head of its {card}", () if default else tuple(configs)) if configs else None
 
 
 def _configs(store: Store, card: str) -> dict[str, dict[str, Any]]:

@@ -357,20 +357,23 @@ def _notes(found: Detected, url: str, split: str | None, splits: FolderSplits) -
     if is_pattern(url) and (mixed := splits_in(found.names)):
         return [f"{url}: {FolderSplits(mixed)}, and all files are read"]
     parts = splits.files
+    notes = [f"{found.store.url}: {splits.unfit} declares splits of files that are not here"] if splits.unfit else []
     if not parts:
-        return []
+        return notes
     if split is None:
         return [
+            *notes,
             f"{found.store.url}: {splits}, and all files are read:"
-            f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant"
+            f" split={next(iter(parts))!r} reads those of one, split={ALL_SPLITS!r} says that all are meant",
         ]
     known = {path for files in parts.values() for path in files}
     rest = [entry.path for entry in found.store.files(suffixes=found.format.folders) if entry.path not in known]
     if not rest:
-        return []
+        return notes
     from feedmill.formats.unread_files import listed
 
-    return [f"{found.store.url}: {listed(rest)} not read: in no split by {splits.told_by}, and {split!r} was opened"]
+    unread = f"{listed(rest)} not read: in no split by {splits.told_by}, and {split!r} was opened"
+    return [*notes, f"{found.store.url}: {unread}"]
 
 
 def _no_split(found: Detected, url: str, split: str, splits: FolderSplits) -> NotFound:

@@ -24,12 +24,10 @@ from typing import Any
 
 from feedmill.errors import FeedmillError
 from feedmill.jobs.engine import Failed, Limits, Policy
-from feedmill.jobs.events import Units, name_of
-from feedmill.jobs.inside import ReadCounts
+from feedmill.jobs.events import Units, lateness, name_of
 from feedmill.jobs.main_program import pickled
 from feedmill.jobs.processes import Context, Outcome, Sent, Served, Shared, begin, work
-from feedmill.jobs.progress import Progress, Steps, still
-from feedmill.jobs.stragglers import lateness
+from feedmill.jobs.progress import Progress, ReadCounts, Steps, still
 
 logger = logging.getLogger("feedmill")
 

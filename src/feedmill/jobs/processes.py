@@ -35,8 +35,8 @@ from types import FrameType
 from typing import Any
 
 from feedmill.errors import IN_WORKER, FeedmillError, debugging, shortened
-from feedmill.jobs import inside
 from feedmill.jobs.main_program import START_TIMEOUT, MainProgram, check_not_importing
+from feedmill.jobs.progress import bytes_read, count_into
 
 logger = logging.getLogger("feedmill")
 
@@ -51,7 +51,7 @@ _stopping = False  # in a worker: whether SIGTERM has interrupted the function
 class Outcome:
     """The results of a chunk, in order; if an item failed, its error replaces the rest.
 
-    `counted` has the bytes that were read for each (`feedmill.jobs.inside`), `logged` the texts of the warnings that
+    `counted` has the bytes that were read for each (`feedmill.jobs.progress`), `logged` the texts of the warnings that
     they logged, each once, and `seconds` is the time that they took.
     """
 
@@ -130,9 +130,9 @@ def outcome(function: Callable[..., Any], shared: Any, items: Sequence[Any]) -> 
     try:
         call = function if shared is None else partial(function, shared)
         for item in items:
-            before = inside.count()
+            before = bytes_read()
             found.results.append(call(item))
-            found.counted.append(inside.count() - before)
+            found.counted.append(bytes_read() - before)
     except Exception as error:
         found.error = _portable(error)
     finally:
@@ -193,12 +193,12 @@ def begin(
         shared: the value that all items need.
         environment: the main process's. Children of the fork server inherit the one from when that was started.
         main: the main program, if the worker must import it.
-        counted: the file into which the worker counts bytes, see `feedmill.jobs.inside`.
+        counted: the file into which the worker counts bytes, see `feedmill.jobs.progress`.
     """
     global _shared
     _shared = shared
     if counted is not None:
-        inside.join(counted)
+        count_into(counted)
     if environment is not None and dict(os.environ) != dict(environment):
         os.environ.clear()
         os.environ.update(environment)

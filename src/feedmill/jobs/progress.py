@@ -1,4 +1,7 @@
-"""Signs of life of long work: a bar on a terminal, or a line every ten seconds, with rate and time left."""
+"""Signs of life of long work: a bar on a terminal, or a line every ten seconds, with rate and time left.
+
+It also moves while one large file is read: a process counts what it reads of the files it works on (`count_read`).
+"""
 
 from __future__ import annotations
 
@@ -377,3 +380,75 @@ def _bar() -> Bar:
         console=console,
         auto_refresh=False,  # rich's own thread cannot be paused
     )
+
+
+_SLOTS = 1024
+_count = 0  # bytes that this process has read
+_slot: memoryview | None = None
+
+
+def count_read(size: int) -> None:
+    """Count bytes that this process has read."""
+    global _count
+    _count += size
+    if _slot is not None:
+        _slot[0] = _count
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has counted."""
+    return _count
+
+
+def read_since_now() -> Callable[[], int]:
+    """Return a function that returns the bytes that this process has counted since this call."""
+    before = _count
+    return lambda: _count - before
+
+
+def count_into(path: str) -> None:
+    """Let this process, a worker, write its count into the file of a `ReadCounts`."""
+    global _slot
+    import mmap
+    import multiprocessing
+
+    with contextlib.suppress(OSError), open(path, "r+b") as file:  # the run has ended
+        shared = memoryview(mmap.mmap(file.fileno(), 8 * _SLOTS)).cast("q")
+        number = (multiprocessing.current_process()._identity or (0,))[-1] % _SLOTS
+        _slot = shared[number : number + 1]
+        _slot[0] = _count
+
+
+class ReadCounts:
+    """Counts of the bytes that the workers of a run read, in a temporary file that all of them map.
+
+    Reading it costs nothing, and a worker that is killed leaves nothing behind.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self) -> None:
+        import mmap
+        import tempfile
+
+        handle, self.path = tempfile.mkstemp(prefix="feedmill-progress-")
+        try:
+            with open(handle, "r+b") as file:
+                # A hole in the file would kill the process that counts first if the disk is full then.
+                file.write(bytes(8 * _SLOTS))
+                file.flush()
+                shared = mmap.mmap(file.fileno(), 8 * _SLOTS)
+        except BaseException:
+            self.close()
+            raise
+        self._counts = memoryview(shared).cast("q")  # no numpy: its threads forbid forking
+
+    def total(self) -> int:
+        """Return the bytes that all workers have counted."""
+        return sum(self._counts)
+
+    def close(self) -> None:
+        """Remove the file."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)

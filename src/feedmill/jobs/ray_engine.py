@@ -35,7 +35,7 @@ from typing import IO, Any
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, StorageError
 from feedmill.jobs import engine, processes
 from feedmill.jobs.engine import Engine, Failed, Stage, limits_of, share
-from feedmill.jobs.events import name_of, units_of
+from feedmill.jobs.events import lateness, name_of, units_of
 from feedmill.jobs.processes import Outcome, Sent
 from feedmill.jobs.ray_nodes import (
     NodeCheck,
@@ -51,7 +51,6 @@ from feedmill.jobs.ray_nodes import (
     unfit,
 )
 from feedmill.jobs.resources import Resources, needed
-from feedmill.jobs.stragglers import lateness
 
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from feedmill.errors import ConfigError, FeedmillError
-from feedmill.jobs import inside
 from feedmill.jobs.engine import (
     Failed,
     Limits,
@@ -22,18 +21,22 @@ from feedmill.jobs.engine import (
     UnitsFailed,
     Where,
     current,
+    in_units,
     is_inside_unit,
     limits_of,
 )
 from feedmill.jobs.events import Units, name_of, units_of
 from feedmill.jobs.policy import over_budget
-from feedmill.jobs.progress import Progress, Steps
+from feedmill.jobs.progress import Progress, Steps, bytes_read, read_since_now
 from feedmill.jobs.resources import available_cores, limited
 
 logger = logging.getLogger("feedmill")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+LARGE = 32 << 20
+"""Stored size in bytes above which a file can be split."""
 
 
 def run(
@@ -185,6 +188,53 @@ def run_largest_first(
     return [found[i] for i in range(len(items))]
 
 
+def first_to_cut(sizes: Iterable[int], workers: int) -> int:
+    """Return how many of the largest files to split over all workers.
+
+    A file is split if it is larger than `LARGE` and than the share of one worker.
+
+    Args:
+        sizes: File sizes in bytes, in descending order.
+    """
+    sizes = list(sizes)
+    return sum(workers > 1 and size > max(LARGE, sum(sizes) / workers) for size in sizes)
+
+
+def run_cut(
+    function: Callable[..., Result],
+    items: Sequence[Item],
+    sizes: Sequence[int],
+    *,
+    workers: int | None,
+    others: Callable[..., list[Result]] = run_largest_first,
+    **options: Any,
+) -> list[Result]:
+    """Return ``function(item)`` for each item, in the order of the items.
+
+    An item that would keep one process busy alone comes first: this process calls ``function(item, workers=N)``, which
+    splits the item over all workers. On an engine, and with limits of units, the item is the unit.
+
+    Args:
+        sizes: Stored size of each item in bytes.
+        others: Runs the other items, with the arguments of `run_largest_first`.
+        options: See `run`.
+    """
+    count = available_cores() if workers is None else workers
+    order = sorted(range(len(items)), key=lambda i: -sizes[i])
+    cut = order[: 0 if in_units() else first_to_cut((sizes[i] for i in order), count)]
+    if not cut:
+        return others(function, items, sizes, workers=workers, **options)
+    if (progress := options.get("progress")) is not None:
+        progress.of_sizes([sizes[i] for i in cut])
+    here = {name: options[name] for name in ("progress", "policy") if name in options}
+    split = run(partial(function, workers=count), [items[i] for i in cut], workers=1, **here)
+    found = dict(zip(cut, split, strict=True))
+    rest = [i for i in range(len(items)) if i not in found]
+    made = others(function, [items[i] for i in rest], [sizes[i] for i in rest], workers=workers, **options)
+    found.update(zip(rest, made, strict=True))
+    return [found[i] for i in range(len(items))]
+
+
 def _here(
     call: Callable[[Item], Result],
     items: Iterable[Item],
@@ -200,10 +250,10 @@ def _here(
     with contextlib.ExitStack() as stack:
         units = None if units_of is None else stack.enter_context(units_of())
         if progress is not None:
-            stack.enter_context(progress.watching(inside.since_now()))
+            stack.enter_context(progress.watching(read_since_now()))
             stack.enter_context(progress.showing(units))
         for number, item in enumerate(items):
-            before = inside.count()
+            before = bytes_read()
             if units is not None:
                 units.tick()
                 units.begin(number, steps.size_of(number), names=[name_of(item)])
@@ -232,7 +282,7 @@ def _here(
             else:
                 if units is not None:
                     units.end(number)
-                steps.finish(number, inside.count() - before)
+                steps.finish(number, bytes_read() - before)
             yield result
 
 

@@ -335,8 +335,9 @@ class OutputLock:
         try:
             if isinstance(self._scratch, LocalStore):
                 self._lock_folder(self._scratch, patience)
-            part = int(part_name()[1:]) if self._shared else None
-            self._object = ObjectLock(target, name, part=part, lease=current() is not None)
+            if not target.is_local:
+                part = int(part_name()[1:]) if self._shared else None
+                self._object = ObjectLock(target, name, part=part, lease=current() is not None)
         except BaseException:
             self._release(remove=isinstance(self._scratch, LocalStore) and {*names(self._scratch.root)} <= {LOCK})
             raise

@@ -39,8 +39,8 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.columns import ArrowFile, ColumnFile, ParquetFile
 from feedmill.formats.documents import one_a_line, read_lines, rows_of
 from feedmill.formats.sample import Sample
-from feedmill.jobs.inside import count_read
 from feedmill.jobs.memory import uncollected
+from feedmill.jobs.progress import count_read
 from feedmill.storage import Entry, Store, open_store
 
 FIELDS, INDEX = "fields", "index"

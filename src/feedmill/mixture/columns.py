@@ -40,7 +40,7 @@ from feedmill.formats.tokens.rows import TokenRows
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.mixture.columnfiles import FIELDS, INDEX, SPANS, Wanted, table_of, value_of
 from feedmill.storage import Store, open_store, split_url
-from feedmill.tokens.outputs import main_file
+from feedmill.tokens.corpus import main_file
 
 Int64s = npt.NDArray[np.int64]
 _SPANS = re.compile(rf"({'|'.join(SPANS)})\((.+)\)")

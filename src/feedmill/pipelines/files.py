@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from feedmill.documents.wildcards import is_pattern, matches, stated
+from feedmill.documents.find import is_pattern, matches, stated
 from feedmill.errors import NotFound
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map

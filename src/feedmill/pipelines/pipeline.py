@@ -59,7 +59,7 @@ VERBS = {
     "tag": Verb("curation.tag", takes_many=True, updates=True, by_file=True),
     "embed": Verb("curation.embed", takes_many=True, updates=True, by_file=True),
     "dedupe": Verb(
-        "curation.dedupe.dedupe",
+        "curation.dedupe.job",
         takes_many=True,
         updates=True,
         stages=lambda options: 5 if options.get("near") or options.get("by") == "substrings" else 3,

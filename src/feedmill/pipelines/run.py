@@ -18,7 +18,7 @@ import orjson
 
 from feedmill._version import __version__
 from feedmill.documents.file import places
-from feedmill.documents.wildcards import is_pattern
+from feedmill.documents.find import is_pattern
 from feedmill.errors import ConfigError, DataError, NotFound, did_you_mean
 from feedmill.jobs.dry_run import DryRun, JobReport
 from feedmill.jobs.engine import StageUnfinished, current, is_alone, limits_given

@@ -83,6 +83,11 @@ class InMemory(NamedTuple):
     owners: Sequence[object]
 
 
+def has_suffix(name: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
+    """Return whether `Store.files` yields a file of a listed folder, by its name."""
+    return not suffixes or (name.endswith(suffixes) and (hidden or not name.startswith(".") or name in suffixes))
+
+
 class Store(ABC):
     """A folder of files, local or remote.
 
@@ -97,11 +102,13 @@ class Store(ABC):
         """Yield every file below a folder, sorted by path.
 
         Skips files in folders that begin with a dot, unless `prefix` is such a folder, and files still being written.
+        With suffixes, it also skips files whose own names begin with a dot, as the shell and other readers do: they are
+        what programs left that were killed, or what macOS has written.
 
         Args:
             prefix: the folder; by default the whole store.
-            suffixes: suffixes of the files to yield; empty for all.
-            hidden: also yield the files in folders that begin with a dot.
+            suffixes: suffixes, or whole names, of the files to yield; empty for all.
+            hidden: also yield the files in folders that begin with a dot, and such files.
 
         Raises:
             NotFound: the folder does not exist.

@@ -36,6 +36,7 @@ from feedmill.storage.base import (
     Store,
     bad_range,
     changed,
+    has_suffix,
     is_about,
     is_disk_error,
     refuse_nul,
@@ -517,7 +518,7 @@ def walk(top: str, relative: str, suffixes: tuple[str, ...], hidden: bool) -> It
                     identity = (status.st_dev, status.st_ino)
                     if (hidden or not name.startswith(".")) and identity not in parents:
                         todo.append((item.path, f"{relative}{name}/", parents | {identity}))
-                elif not name.endswith(TEMPORARY_SUFFIX) and (not suffixes or name.endswith(suffixes)):
+                elif not name.endswith(TEMPORARY_SUFFIX) and has_suffix(name, suffixes, hidden):
                     entry = _listed(item, relative + name)
                     if entry is not None:
                         yield entry

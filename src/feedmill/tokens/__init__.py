@@ -1,20 +1,20 @@
 """Tokenize documents, and rewrite, decode and index token files.
 
-Documents -> `job.py` (units of work, encoded on all cores) -> `writer.py` -> token files; token files -> `corpus.py` ->
-`rewrite.py` -> `writer.py` -> token files.
+Documents -> `job.py` (units of work, encoded on all cores) -> `outputs.py` -> token files; token files ->
+`corpus.py` -> `rewrite.py` -> `outputs.py` -> token files.
 
 - `options.py`: the options of all verbs.
-- `tokenizer.py`: loads a tokenizer with the fastest engine of `engines.py` whose ids are right;
-  `template.py`: what it adds around a text; `ends.py`: BOS and EOS; `preload.py`: loads the engine on a thread.
+- `tokenizer.py`: loads a tokenizer with the fastest engine of `engines.py` whose ids are right, and knows the BOS and
+  EOS; `template.py`: what it adds around a text; `preload.py`: loads the engine on a thread.
   `kinds/`: tokenizers in files of other programs. `pieces.py`: ids as text.
-- `verbs/`: the verbs. `encode.py` encodes a batch, `segments.py` paragraph by paragraph; `spill.py`: the files in
-  which tokens of a unit wait. `token_files.py`: one file per format, or numbered ones; `datatrove_tasks.py`: one per
-  task; `dolma_output.py`: Dolma's folders.
+- `verbs/`: the verbs; ``tokenize`` has the files that it writes, one per format, or numbered ones. `encode.py` encodes
+  a batch; `spill.py`: the files in which tokens of a unit wait. `datatrove_tasks.py`: one file per task;
+  `dolma_output.py`: Dolma's folders.
 - `chat/`: conversations as text, and what is learned of them; `instruct.py`: instruction tuning as Modalities.
-- `outputs.py`: formats, names, numbers and sizes of files. `corpus.py`: documents of several files, in any order.
+- `outputs.py`: formats, names, numbers and sizes of files, and how they are written. `corpus.py`: documents of
+  several files, in any order.
 - `realprocessor.py`: tokens of samples by the processor itself.
-- `collaterows.py`: packed rows of samples as batches: `encodesample.py` encodes each sample, `rowlayouts.py` has the
-  forms of trainers.
+- `collaterows.py`: packed rows of samples as batches, in the forms of trainers; `encodesample.py` encodes each sample.
 - `transform.py`: tokens when samples are read.
 - `sentences.py`: splits texts as Megatron-LM.
 """

@@ -38,11 +38,32 @@ from feedmill.kernels.bounds import bounds_of, ranges
 from feedmill.kernels.jsonl.lines import newlines
 from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, copied_ranges, held_copy
-from feedmill.tokens.outputs import LINES, SUFFIXES, format_of
 
+LINES = "jsonl"
+"""Format of lines of text, which rewriting verbs treat as documents of bytes."""
+SUFFIXES = {**{end: format.name for format in families("tokens") for end in format.files}, ".jsonl": LINES}
+"""Format names by file suffix."""
 BIN = ".bin"
 """Suffix of files that may be chunks of a folder with an index of them."""
 _FOLDERS = tuple(end for end in SUFFIXES if end != ".idx")
+
+
+def format_of(path: str) -> str:
+    """Return the format of a file by its suffix. Raises `ConfigError` if no format has that suffix."""
+    suffix = path[path.rfind(".") :] if "." in path.rpartition("/")[2] else ""
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            f"no format has files with the suffix {suffix!r}" if suffix else "the file has no suffix",
+            file=path,
+            kind="unknown-format",
+            fix=f"Use one of the suffixes {', '.join(SUFFIXES)}.",
+        )
+    return SUFFIXES[suffix]
+
+
+def main_file(path: str) -> str:
+    """Return the file that identifies a target: it is published last, and the manifest is named after it."""
+    return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 
 @dataclass(slots=True)
@@ -103,7 +124,7 @@ class Corpus:
 
     def main_files(self) -> list[tuple[str, int]]:
         """Return path and bytes of the file that identifies each input: the index, for Megatron's pair of files."""
-        named = _named_after if self.format == "megatron" else str
+        named = main_file if self.format == "megatron" else str
         names = [(store, named(shard.path)) for store, shard in self.shards]
         return [(store.locate(name), store.stat(name).size) for store, name in names]
 
@@ -268,11 +289,6 @@ def open_lines(store: Store, path: str, url: str) -> TokenDataset:
         path, np.dtype("u1"), 0, entry.size, len(bounds) - 1, partial(_as_is, bounds), facts=(entry.version,)
     )
     return TokenDataset(store, [shard], name=url, format=LINES)
-
-
-def _named_after(path: str) -> str:
-    """Return the file that a manifest is named after: the index, for Megatron's pair of files."""
-    return path[:-4] + ".idx" if path.endswith(".bin") else path
 
 
 def _as_is(bounds: Int64s) -> Int64s:

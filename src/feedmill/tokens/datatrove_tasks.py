@@ -14,15 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feedmill.documents.file import LINES, DocumentFile, kind_of
-from feedmill.documents.find import find_documents
-from feedmill.documents.wildcards import listed_by_datatrove
+from feedmill.documents.find import find_documents, listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.hub_splits import FolderSplits, by_split, declared_splits, unknown_split
 from feedmill.jobs.policy import SKIP, OnError
 from feedmill.storage import Store, join_url, open_store
-from feedmill.tokens.ends import AUTO, declare_eos
-from feedmill.tokens.token_files import TokenizeReport
-from feedmill.tokens.tokenizer import load_tokenizer
+from feedmill.tokens.job import TokenizeReport
+from feedmill.tokens.tokenizer import AUTO, declare_eos, load_tokenizer
 from feedmill.tokens.verbs.tokenize import tokenize
 
 _OUTPUT = re.compile(r"(\d{5,})_unshuffled\.ds(\.|$)")
@@ -136,7 +134,7 @@ def deal_files(dataset: str, tasks: int, pattern: str | None = None) -> tuple[li
     """Return the files of lines of a folder (or one file) for each task, and the skipped files.
 
     Args:
-        pattern: pattern of paths relative to the folder; see `feedmill.documents.wildcards.listed_by_datatrove`.
+        pattern: pattern of paths relative to the folder; see `feedmill.documents.find.listed_by_datatrove`.
 
     Raises:
         NotFound: there are no such files.
@@ -204,7 +202,9 @@ def _of_split(files: list[DocumentFile], dataset: str, split: str) -> list[Docum
     if is_one:  # a file, or a folder saved as one split
         return files
     paths = {file.path: file for file in files}
-    splits = declared_splits(open_store(dataset), list(paths)) or FolderSplits(by_split(list(paths), str))
+    splits = declared_splits(open_store(dataset), list(paths))
+    if splits is None or not splits.files:
+        splits = FolderSplits(by_split(list(paths), str))
     if split not in splits.files:
         raise unknown_split(dataset, split, splits)
     return [paths[path] for path in splits.files[split]]

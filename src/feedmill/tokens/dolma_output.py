@@ -38,11 +38,10 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.encode import Encoding
 from feedmill.tokens.job import Counts, EncodeJob, EncodeSpec
 from feedmill.tokens.options import Tokenizing
-from feedmill.tokens.outputs import sizes_of
-from feedmill.tokens.segments import adds_space
+from feedmill.tokens.outputs import FileTask, WrittenFile, sizes_of
 from feedmill.tokens.spill import Piece, Pieces
+from feedmill.tokens.template import adds_space
 from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
-from feedmill.tokens.writer import FileTask, WrittenFile
 
 Item = TypeVar("Item")
 
@@ -180,7 +179,7 @@ class GroupedOptions(Tokenizing, kw_only=True):
 
     Attributes:
         bos, eos: ids added around documents that lack them; at least one is required.
-        segment: encode each paragraph by itself, see `feedmill.tokens.segments`.
+        segment: encode each paragraph by itself, see `feedmill.tokens.encode`.
         specials_as_text: encode special tokens that occur in a text as plain text.
         typed: locations of the text and the id.
         dtype: type of a token; None selects the smallest type that fits the vocabulary.

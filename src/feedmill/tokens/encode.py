@@ -1,4 +1,4 @@
-"""Encode a batch of texts to the stored bytes: ids, BOS and EOS, and loss masks."""
+"""Encode a batch of texts to the stored bytes: ids, BOS and EOS, and loss masks; by paragraphs, as Dolma can."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from feedmill.formats.tokens.base import Int64s
 from feedmill.kernels.bos_eos import add_bos_eos
 from feedmill.kernels.bounds import ranges
 from feedmill.tokens.engines import Encoded
-from feedmill.tokens.segments import joined, paragraphs
 from feedmill.tokens.sentences import Sentences, split_sentences
 from feedmill.tokens.tokenizer import Tokenizer
 
@@ -36,7 +35,7 @@ class Encoding:
         limit: the largest id that all outputs can store.
         dtype: type of tokens in pieces, ``<u2`` or ``<u4``.
         segment: whether to encode each paragraph separately; `prefix`: whether the tokenizer adds a space before each
-            text. See `feedmill.tokens.segments`.
+            text. See `paragraphs`.
         keep_empty: whether a text without tokens is stored as an empty document; otherwise it is an invalid document.
         chat: whether the first field of a text are the ranges of characters that contribute to the loss (None for all),
             and the second whether an EOS after it does.
@@ -303,3 +302,41 @@ def _datatrove(offsets: Int64s, ranges: list[tuple[int, int]]) -> tuple[npt.NDAr
 def _token_at(offsets: Int64s, character: int) -> int | None:
     tokens = np.flatnonzero((offsets[:, 0] <= character) & (character < offsets[:, 1]))
     return int(tokens[0]) if len(tokens) else None
+
+
+_PARAGRAPH = re.compile(r"\n*[^\n]+|\n+")
+
+
+def paragraphs(texts: list[str], prefix: bool) -> tuple[list[str], Int64s]:
+    """Return the paragraphs of all texts, and int64[texts], the number of paragraphs of each.
+
+    Dolma can encode paragraph by paragraph, for tokenizers that are slow on long texts. A paragraph begins with the
+    newlines before it. Some tokenizers add a space before every text, and would add one before every paragraph. For
+    them (`prefix`), a space is added to each paragraph but the first, and the first token, which then covers both
+    spaces, is dropped.
+
+    >>> paragraphs(["a\\n\\nb", "c"], True)[0]
+    ['a', ' \\n\\nb', 'c']
+    """
+    found = [_PARAGRAPH.findall(text) or [""] for text in texts]
+    if prefix:
+        found = [[pieces[0], *(" " + piece for piece in pieces[1:])] for pieces in found]
+    return [piece for pieces in found for piece in pieces], np.fromiter(map(len, found), np.int64, len(found))
+
+
+def joined(ids: npt.NDArray[Any], lengths: Int64s, counts: Int64s, prefix: bool) -> tuple[npt.NDArray[Any], Int64s]:
+    """Join the ids of paragraphs to the ids of texts. Return the ids, and int64[texts], the number of ids of each.
+
+    Args:
+        ids, lengths: concatenated ids of all paragraphs, and their numbers.
+        counts: int64[texts], number of paragraphs of each text.
+        prefix: whether to drop the first token of each paragraph except the first of a text.
+    """
+    firsts = np.cumsum(counts) - counts
+    if prefix:
+        drop = lengths > 0
+        drop[firsts] = False
+        keep = np.ones(len(ids), np.bool_)
+        keep[(np.cumsum(lengths) - lengths)[drop]] = False
+        ids, lengths = ids[keep], lengths - drop
+    return ids, np.add.reduceat(lengths, firsts) if len(firsts) else np.zeros(0, np.int64)

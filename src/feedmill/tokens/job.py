@@ -6,8 +6,8 @@ Outputs of several files are written in a second stage of units, each of which w
 it needs. The bytes do not depend on the number of workers or the size of units. To resume a killed run, repeat the
 command: complete pieces, and output files, of the same inputs, options and tokenizer are reused.
 
-The outputs are token files, numbered ones of a size (`feedmill.tokens.token_files`), and Dolma's folder of mixed files
-(`feedmill.tokens.dolma_output`). A dry run names the files, and encodes the first documents of each input.
+The outputs are token files, or numbered ones of a size (`feedmill.tokens.verbs.tokenize`), and Dolma's folder of mixed
+files (`feedmill.tokens.dolma_output`). A dry run names the files, and encodes the first documents of each input.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from feedmill.jobs.work import Work, foresee, tidy
 from feedmill.storage import Store
 from feedmill.tokens.encode import Encoding, Encodings, encode_batch, fix_of
 from feedmill.tokens.options import Tokenizing
+from feedmill.tokens.outputs import Files, FileTask, WrittenFile, files_of_part, marks, numbered_paths, write_files
 from feedmill.tokens.spill import SUFFIX, Piece, PieceFacts, Pieces, find_piece, write_piece
 from feedmill.tokens.template import TemplateSource
 from feedmill.tokens.tokenizer import Backend, Tokenizer, identity_of, load_tokenizer
-from feedmill.tokens.writer import Files, FileTask, WrittenFile, marks, write_files
 
 if TYPE_CHECKING:
     from feedmill.documents.read import Reader
@@ -427,6 +427,55 @@ class Counts(JobReport):
             reasons[f"skipped, the first in {first.file} line {first.line}: {first.reason}"] = self.skipped
         read = self.documents + self.skipped
         refuse_empty(self.documents, read, file=output, skipped=reasons, allow=allow)
+
+
+@dataclass
+class TokenizeReport(Counts):
+    """Report of a run.
+
+    Attributes:
+        outputs: format -> path of the file that identifies the output; of numbered files, a pattern of all of them.
+        numbered_files: format -> number of files, with `max_file_size`.
+        bos, eos: tokens added around each document, or None; `rule`: when they are added.
+        template: whether the tokenizer's template was applied; `template_adds`: its tokens and the file defining it;
+            `has_template`: whether there is one.
+        settings: what settings next to the tokenizer changed, and the pattern of a tiktoken file.
+        switched_off: disabled settings of the tokenizer that would make ids random, with their values.
+        token_bytes: format -> bytes per token; not for ``vla-text``, which is JSON.
+        skipped_files: files in the folders that were not read; `skipped_files_examples`: the first hundred.
+        notes: notes for the user; `warnings`: those of them that concern every conversation, which were logged.
+        left_over: tokens at the end that do not fill a sequence of ``vla-text`` and are dropped.
+        chat: form and mask rule of conversations; None for texts.
+    """
+
+    outputs: dict[str, str]
+    bos: str | None = None
+    eos: str | None = None
+    rule: str = "missing"
+    template: bool = True
+    template_adds: str | None = None
+    has_template: bool = True
+    settings: list[str] = field(default_factory=list)
+    switched_off: dict[str, Any] = field(default_factory=dict)
+    token_bytes: dict[str, int] = field(default_factory=dict)
+    left_over: int = 0
+    numbered_files: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    skipped_files: int = 0
+    skipped_files_examples: list[str] = field(default_factory=list)
+    chat: dict[str, str] | None = None
+
+    def restore(self, manifests: Sequence[TokenManifest]) -> None:
+        """See `Counts.restore`."""
+        super().restore(manifests)
+        self.left_over = max(int(manifest.options.get("left_over", 0)) for manifest in manifests)
+
+    def written_files(self) -> list[str] | None:
+        """See `JobReport`."""
+        paths = [(path, name) for name, given in self.outputs.items() for path in numbered_paths(given)]
+        unknown = any("{part" in path for path, _ in paths)  # in a dry run
+        return None if unknown else [file for path, name in paths for file in files_of_part(path, name)]
 
 
 class JobOutput(Protocol):

@@ -273,7 +273,7 @@ class Tokenize(Tokenizing, NumberedFiles, AllowEmpty, DryRunnable, Processes, Wi
     @property
     def mask(self) -> LossRule | None:
         """Rule of the loss mask; None for no mask."""
-        from feedmill.tokens.ends import is_nothing
+        from feedmill.tokens.tokenizer import is_nothing
 
         if isinstance(self.loss, bool):
             return self.loss_rule if self.loss else None

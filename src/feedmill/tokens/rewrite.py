@@ -1,7 +1,7 @@
 """Write documents of a corpus to files in a given order: the job of merge, shuffle, split and filter.
 
 The run computes the order and which documents go to which file. The files are units of one stage (see
-`feedmill.tokens.writer`), which run on processes of this machine or on an engine. The run then removes files of an
+`feedmill.tokens.outputs`), which run on processes of this machine or on an engine. The run then removes files of an
 earlier run, and reports.
 """
 
@@ -28,26 +28,29 @@ from feedmill.jobs.dry_run import DryRun, JobReport, active, perform
 from feedmill.jobs.work import Work, foresee
 from feedmill.storage import canonical_location, join_url, open_store, split_url
 from feedmill.storage.limits import parse_size
-from feedmill.tokens.corpus import Chunks, Corpus, Numbers, Units, in_blocks, lengths_of
+from feedmill.tokens.corpus import LINES, Chunks, Corpus, Numbers, Units, format_of, in_blocks, lengths_of, main_file
 from feedmill.tokens.outputs import (
     FORMATS,
-    LINES,
+    Files,
+    FileTask,
+    Mask,
+    WrittenFile,
     cut_by_size,
     data_files,
     ends_of,
     file_bytes,
     files_of_part,
-    format_of,
     higher_parts,
     larger_files,
-    main_file,
+    main_of,
     need_parts,
     numbered_target,
     part_path,
+    remove_marks,
     remove_part,
     warn_of_one_file,
+    write_files,
 )
-from feedmill.tokens.writer import Files, FileTask, Mask, WrittenFile, main_of, remove_marks, write_files
 
 PARALLEL_FROM = 64 << 20
 """Bytes of tokens from which several files are written by several processes."""

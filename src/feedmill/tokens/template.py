@@ -18,7 +18,6 @@ import orjson
 
 from feedmill.errors import ConfigError
 from feedmill.storage.limits import refuse_large
-from feedmill.tokens.segments import prepends_space
 
 TemplateSource = Literal["auto", "flags", "file", "class", "transformers4", "transformers5"]
 SOURCES = ("auto", "flags", "file", "transformers4", "transformers5")
@@ -304,3 +303,31 @@ def _undecided(path: Path, setting: str, value: Any, what: str) -> ConfigError:
         + (", or --template-source flags to use the setting" if setting in _FLAGS else "")
         + " (in Python template_source=...), or make the files agree.",
     )
+
+
+def adds_space(path: Path) -> bool:
+    """Return whether a ``tokenizer.json`` adds a space before a text, by the settings that Dolma checks."""
+    document = orjson.loads(path.read_bytes())
+    before = _members(document.get("pre_tokenizer"), "pretokenizers")
+    normal = _members(document.get("normalizer"), "normalizers")
+    # Dolma checks the model as `tokenizers` saves it again, which drops this entry of a Metaspace.
+    return any(m.get("add_prefix_space") and m.get("type") != "Metaspace" for m in before) or any(
+        m.get("type") == "Prepend" for m in normal
+    )
+
+
+def prepends_space(document: Mapping[str, Any]) -> bool:
+    """Return whether the content of a ``tokenizer.json`` adds a space before a text, by any of its settings."""
+    before = _members(document.get("pre_tokenizer"), "pretokenizers")
+    normal = _members(document.get("normalizer"), "normalizers")
+    return any(m.get("type") == "Prepend" for m in normal) or any(
+        m.get("prepend_scheme", "always" if m.get("add_prefix_space", True) else "never") != "never"
+        for m in before
+        if m.get("type") in ("Metaspace", "ByteLevel")
+    )
+
+
+def _members(part: Any, key: str) -> list[dict[str, Any]]:
+    if not isinstance(part, dict):
+        return []
+    return list(part.get(key) or ()) if part.get("type") == "Sequence" else [part]

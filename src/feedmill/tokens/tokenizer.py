@@ -7,17 +7,25 @@ kinds of files are converted to a ``tokenizer.json`` (`feedmill.tokens.kinds`). 
     hf              Hugging Face `tokenizers`: the reference of most kinds
     sentencepiece   the reference of ``.model`` files
     ranks           the reference of tiktoken files and ``tekken.json``
+
+Which tokens end and begin documents (`ends_of`): the values of `eos` and `bos` mean the same in Python, recipes and
+commands. An ordinary word is refused, because it also occurs in texts, where it would look like an end:
+
+    auto                            the token that the tokenizer's own files name
+    none (null, false, ~, or None)  no token
+    any other text                  a special token, or one that was added to the vocabulary
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +39,8 @@ from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.tokenmarks import token_marks
 from feedmill.tokens import engines
 from feedmill.tokens.engines import CHECK, Encoded, TokenizerEngine, Uint32s, cut_twice, differences
-from feedmill.tokens.kinds import ranks, slow
-from feedmill.tokens.kinds.find import find_tokenizer
-from feedmill.tokens.kinds.model import Model, read_model
+from feedmill.tokens.kinds import ranks
+from feedmill.tokens.kinds.model import Model, find_tokenizer, read_model
 from feedmill.tokens.kinds.pieces import Guarded
 from feedmill.tokens.kinds.releases import kept
 from feedmill.tokens.preload import load_ahead
@@ -297,7 +304,7 @@ def load_tokenizer(
     if model.reference != "ranks":
         sentencepiece = model.reference == "sentencepiece"
         source: TemplateSource = "file" if template_source == "class" or model.five else template_source
-        source = "auto" if slow.is_slow(path) and source == "file" else source
+        source = "auto" if model.classes and source == "file" else source
         made.around = resolve(path, None if sentencepiece else document, model.vocabulary.ids, source)
     made.template = made.around is not None
     model.vocabulary.document = None  # it is large, and no longer needed
@@ -406,3 +413,93 @@ def identity_of(tokenizer: Tokenizer) -> str:
     template = "" if around is None or around.own else f" template {around.before} {around.after}"
     settings = f" settings {tokenizer.settings}" if tokenizer.settings else ""
     return f"{tokenizer.hash} {tokenizer.backend} {versions}{template}{settings}"
+
+
+logger = logging.getLogger("feedmill")
+
+AUTO = "auto"
+NOTHING = ("none", "null", "false", "~")
+"""Texts that mean no token, in any case of letters: what YAML, JSON, Python and command lines write for it."""
+
+Given = str | bool | None
+"""Value of the option `eos` or `bos`; of the bools, only False is valid."""
+
+
+class Ends(NamedTuple):
+    """The tokens before and after each document, and their ids; None for no token."""
+
+    bos: str | None
+    eos: str | None
+    bos_id: int | None
+    eos_id: int | None
+
+
+def ends_of(tokenizer: Tokenizer, bos: Given, eos: Given) -> Ends:
+    """Return the tokens that the options `bos` and `eos` stand for.
+
+    Raises:
+        ConfigError: a token is not in the vocabulary or is an ordinary word, or the tokenizer's files name none.
+    """
+    (first, first_id), (last, last_id) = (_end(tokenizer, value, what) for value, what in ((bos, "BOS"), (eos, "EOS")))
+    return Ends(first, last, first_id, last_id)
+
+
+def declare_eos(tokenizer: Tokenizer, token: str) -> None:
+    """Let a configuration of another program declare the EOS, which is then ``auto``; an ordinary word is logged.
+
+    Raises:
+        ConfigError: the token is not in the vocabulary.
+    """
+    tokenizer.require(token, "EOS")
+    if not tokenizer.is_special(token):
+        logger.warning(
+            "%s: the EOS %r is an ordinary token of the vocabulary, which texts contain too", tokenizer.path, token
+        )
+    tokenizer.declared_eos = token
+
+
+def is_nothing(value: Given) -> bool:
+    """Return whether a value stands for no token.
+
+    >>> is_nothing("None"), is_nothing(False), is_nothing("</s>")
+    (True, True, False)
+    """
+    return value is None or value is False or str(value).lower() in NOTHING
+
+
+def _end(tokenizer: Tokenizer, value: Given, what: str) -> tuple[str | None, int | None]:
+    if is_nothing(value):
+        return None, None
+    option = what.lower()
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{option} is {value!r}: expected a token as text", kind="bad-option", fix="Pass a token, auto or none."
+        )
+    declared = tokenizer.declared_eos if what == "EOS" else tokenizer.declared_bos
+    if value == AUTO:
+        if declared is None:
+            raise ConfigError(
+                f"the tokenizer's files do not define {'an EOS' if what == 'EOS' else 'a BOS'} token",
+                file=str(tokenizer.path),
+                kind="unknown-token",
+                fix=f"Name one as {option!r} ('--{option} TOKEN' on the command line); 'none' stands for no token."
+                f" {_special(tokenizer)}",
+            )
+        return declared, tokenizer.require(declared, what)
+    number = tokenizer.require(value, what)
+    if not tokenizer.is_special(value):
+        raise ConfigError(
+            f"the {what} {value!r} is an ordinary token of the vocabulary, which texts contain too: expected a special"
+            " token",
+            file=str(tokenizer.path),
+            kind="unknown-token",
+            fix=f"Pass another token, or none for no {what}; if {value!r} is meant, set {option}_token to it in"
+            f" tokenizer_config.json. {_special(tokenizer)}",
+        )
+    return value, number
+
+
+def _special(tokenizer: Tokenizer) -> str:
+    names = list(tokenizer.special_tokens())
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return f"Special tokens of the tokenizer: {', '.join(names[:20]) or 'none'}{more}."

@@ -22,9 +22,8 @@ from feedmill.documents.textpath import TextReader, checked, parse_path
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.sample import Sample, locate
 from feedmill.tokens.encode import Encoding, encode_batch
-from feedmill.tokens.ends import AUTO, Given, ends_of
 from feedmill.tokens.template import TemplateSource
-from feedmill.tokens.tokenizer import Tokenizer, identity_of, load_tokenizer
+from feedmill.tokens.tokenizer import AUTO, Given, Tokenizer, ends_of, identity_of, load_tokenizer
 
 logger = logging.getLogger("feedmill")
 
@@ -38,7 +37,7 @@ class TokenizeTransform:
     Args:
         tokenizer: see `load_tokenizer`, as for `template_source` and `pattern`.
         text: location of the text: a part or column of the sample, or a path or jq expression in its JSON.
-        eos, bos: special tokens for the end and the beginning of each document; see `feedmill.tokens.ends`.
+        eos, bos: special tokens for the end and the beginning of each document; see `feedmill.tokens.tokenizer`.
         rule: ``missing`` adds them only where the document does not have them already, ``always`` to every document.
         template: apply the tokenizer's template.
         specials_as_text: encode special tokens that occur in a text as plain text.

@@ -40,7 +40,7 @@ from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, Store, is_local_folder, open_store, paths_of, split_url
-from feedmill.tokens.outputs import main_file
+from feedmill.tokens.corpus import main_file
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
 from feedmill.tracing.options import Forget

@@ -14,7 +14,7 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.plan import Plan
 from feedmill.samples.cells import CellDataset
-from feedmill.tokens.outputs import main_file
+from feedmill.tokens.corpus import main_file
 
 
 class TokenRows:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.documents.wildcards import is_pattern, matches
+from feedmill.documents.find import is_pattern, matches
 from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.csv_rows import csv_rows
 from feedmill.jobs.events import PART, Units, is_event

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
-from feedmill.curation import modules, registry
+from feedmill.curation import registry
 from helpers.document_datasets import contents, write_tree
 
 MODULE = """
@@ -41,7 +41,7 @@ def forgetful() -> Iterator[None]:
     yield
     for name in ("my_words", "my_mistake"):
         registry.remove(name)
-    modules._loaded.clear()
+    registry._loaded.clear()
 
 
 def dolma(*arguments: object) -> Result:

@@ -27,8 +27,8 @@ from feedmill.compat.dolma.core.runtime import create_and_run_tagger
 from feedmill.compat.dolma.modules import CLASSES, TABLE
 from feedmill.compat.dolma.tokenizer.reshard import ReshardingConfig
 from feedmill.curation import registry
-from feedmill.curation.modules import importable
 from feedmill.curation.plugins import BuiltInTagger, TaggerRegistry
+from feedmill.curation.registry import importable
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.storage import LocalStore
 

@@ -17,7 +17,7 @@ from feedmill.compat.dolma.core.runtime import create_and_run_tagger
 from feedmill.compat.dolma.settings import FUNCTIONS, TABLES
 from feedmill.compat.dolma.tokenizer import tokenize_in_parallel
 from feedmill.compat.dolma.warc import create_and_run_warc_pipeline
-from feedmill.curation import modules, registry
+from feedmill.curation import registry
 from feedmill.errors import FeedmillError
 from feedmill.formats.settings import Fate
 from helpers.tokenizer_data import tokenizer_file
@@ -160,7 +160,7 @@ def written(command: str, change: dict[str, Any], folder: str, again: bool = Fal
     finally:
         os.chdir(home)
         registry.remove("my_words")
-        modules._loaded.clear()
+        registry._loaded.clear()
     found = {}
     for path in set(Path(folder).rglob("*")) - {Path(folder, path) for path in before}:
         name = str(path.relative_to(folder))
@@ -419,7 +419,7 @@ def test_a_tagger_that_fails_is_skipped_on_demand() -> None:
             create_and_run_tagger(**given, experiment="f")
     finally:
         registry.remove("my_words")
-        modules._loaded.clear()
+        registry._loaded.clear()
 
 
 def test_every_mapped_option_has_its_test() -> None:

@@ -99,7 +99,7 @@ def _class_of_an_input(page: str) -> str:
 
 
 def test_any_number_of_processes_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("feedmill.curation.blocks.LARGE", 1000)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 1000)
     monkeypatch.setattr("feedmill.documents.warc.records._BLOCK", 20_000)
     archive(tmp_path / "crawl/large.warc.gz", pages(120))
     archive(tmp_path / "crawl/b.warc.gz", pages(3, "b"))

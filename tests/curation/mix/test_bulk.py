@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedmill.curation.mix import attributes, merging, shard
-from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import _plan
 from feedmill.curation.mix.report import Counts
+from feedmill.curation.mix.spans import Bulk
 from feedmill.errors import FeedmillError
 from helpers.durations import examples
 

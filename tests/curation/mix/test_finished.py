@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from feedmill.curation.attribute_set import read_manifest
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.report import MixReport

@@ -11,7 +11,7 @@ import pytest
 
 from feedmill.cli.output import show_dropped
 from feedmill.curation import registry
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.documents import Batch, RowWithMetadata
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.curation import blocks
 from feedmill.curation.mix.config import read_config
 from feedmill.curation.mix.job import mix
 from feedmill.curation.mix.shard import _Lines
@@ -72,7 +71,7 @@ def test_several_processes_write_the_same(
 ) -> None:
     stream = write(tmp_path / "in")
     counts, files = run(stream, tmp_path / "one", 1, **more)
-    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 0)
     monkeypatch.setattr("feedmill.curation.mix.job.available_cores", lambda: 4)
     assert run(stream, tmp_path / "two", 2, **more) == (counts, files)
     assert counts["read"] == 8_000 and 0 < counts["kept"] < 8_000 and counts["replaced"]
@@ -80,7 +79,7 @@ def test_several_processes_write_the_same(
 
 def test_the_first_invalid_row_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = write(tmp_path / "in", broken=3_900)
-    monkeypatch.setattr(blocks, "LARGE", 0)
+    monkeypatch.setattr("feedmill.jobs.run.LARGE", 0)
     with pytest.raises(DataError, match=r"1\.jsonl 'line 3901'"):
         run(stream, tmp_path / "out", 2)
     assert not list((tmp_path / "out").rglob("*.gz"))

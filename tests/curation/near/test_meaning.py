@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.embed import embed
 from feedmill.curation.near import kmeans, meaning
 from feedmill.errors import ConfigError, FeedmillError, NotFound

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.near import adding, covering, graph, join, keys, sketch, stars
 from feedmill.curation.near.options import NearReport, chosen_bands, found_share
 from feedmill.errors import ConfigError

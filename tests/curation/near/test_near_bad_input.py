@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import write_arrays
 from feedmill.formats.signatures import read_arrays, read_marker, write_marker

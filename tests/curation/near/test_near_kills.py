@@ -20,7 +20,7 @@ from helpers.near_copies import make_texts, write_documents
 
 AT_EVERY_WRITE = """
 import os, signal, sys
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.jobs import memory
 from feedmill.storage import local
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import feedmill as fm
 from feedmill.cli.app import app
-from feedmill.curation.dedupe.dedupe import dedupe
+from feedmill.curation.dedupe.job import dedupe
 from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks

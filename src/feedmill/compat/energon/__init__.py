@@ -131,7 +131,7 @@ _DEEPER = {
     "MetadatasetBlend": "metadatasets",
     "MetadatasetJoin": "metadatasets",
     "SPLIT_YAML_FILENAME": "file_names",
-    "BaseWrapperDataset": "view_base",
+    "BaseWrapperDataset": "views",
     "get_dataset_from_config": "opened_factory",
 }
 """Names of Energon's modules that its package does not have."""

@@ -1,7 +1,7 @@
 """The base class of the datasets of this package, and the options with which a loader opens them.
 
 A dataset describes which samples come in which order; `get_savable_loader` iterates it. `EnergonDataset` is a plan with
-the arguments of a loader, and the wrappers (`feedmill.compat.energon.view_base`) are views of other datasets.
+the arguments of a loader, and the wrappers (`feedmill.compat.energon.views`) are views of other datasets.
 """
 
 from __future__ import annotations

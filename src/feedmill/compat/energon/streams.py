@@ -1,6 +1,6 @@
 """Loaders that combine other loaders: they map, batch, blend, concatenate or repeat what these yield.
 
-Energon's wrappers (`feedmill.compat.energon.view_base`) are datasets whose loaders are these. A stream has the methods
+Energon's wrappers (`feedmill.compat.energon.views`) are datasets whose loaders are these. A stream has the methods
 of `feedmill.loading.epochs.EpochLoader`: each iteration is one loop and resumes where the previous one ended, and its
 state is plain data that contains the states of the inner loaders.
 """

@@ -23,7 +23,7 @@ from feedmill.jobs.policy import POLICIES, RAISE
 from feedmill.tokens.template import TemplateSource
 
 if TYPE_CHECKING:
-    from feedmill.tokens.token_files import TokenizeReport
+    from feedmill.tokens.job import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
 HUGGING_FACE = "HuggingFaceTokenizer"

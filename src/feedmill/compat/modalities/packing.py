@@ -12,7 +12,7 @@ from feedmill.jobs.policy import RAISE, OnError
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
-    from feedmill.tokens.token_files import TokenizeReport
+    from feedmill.tokens.job import TokenizeReport
     from feedmill.tokens.tokenizer import Tokenizer
 
 QUEUES = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
@@ -41,7 +41,7 @@ def pack(
     Raises:
         ConfigError: a setting is missing, invalid or unsupported.
     """
-    from feedmill.tokens.ends import declare_eos
+    from feedmill.tokens.tokenizer import declare_eos
     from feedmill.tokens.verbs.tokenize import tokenize
 
     settings = section(config, "settings", where)

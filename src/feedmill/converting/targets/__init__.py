@@ -4,6 +4,6 @@
 - `shards.py`: shards of columns, written by the `ColumnWriter` of their format.
 - `parquet.py`: Parquet files of samples and of rows.
 - `lines.py`: JSON lines of samples and of rows.
-- `episodes.py`: episodes as LeRobot datasets.
-- `tokens.py`: token files and sequences of tokens.
+
+Those of tokens and of LeRobot datasets are beside their sources: `feedmill.converting.tokens`, ``episodes``.
 """

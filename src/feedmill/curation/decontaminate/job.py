@@ -22,7 +22,6 @@ import numpy.typing as npt
 import orjson
 
 from feedmill.curation.attribute_set import digest_ids, entry, fingerprint, read_manifest, record, restore, set_store
-from feedmill.curation.blocks import blocks
 from feedmill.curation.decontaminate.benchmarks import (
     Counted,
     benchmark_names,
@@ -37,7 +36,7 @@ from feedmill.curation.dry_run import plan_set, read_first
 from feedmill.curation.options import Decontaminate
 from feedmill.documents.file import DocumentFile, by_folder
 from feedmill.documents.find import find_documents, find_in_datasets
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import blocks, read_blocks
 from feedmill.documents.rows import parse_documents
 from feedmill.errors import ConfigError, refuse_empty
 from feedmill.formats.arrays import Arrays, write_arrays

@@ -23,9 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
-from feedmill.curation.blocks import Block
 from feedmill.curation.dedupe.exact import KERNELS, render_all
-from feedmill.curation.dedupe.render import render
 from feedmill.curation.dedupe.segments import (
     Answers,
     Bools,
@@ -37,6 +35,7 @@ from feedmill.curation.dedupe.segments import (
     part_of_units,
     read_keys,
     read_names,
+    render,
     scan_file,
     totals,
     write_answers,
@@ -47,7 +46,7 @@ from feedmill.curation.dedupe.units import EMPTY_LIST, Units, read_units
 from feedmill.curation.dedupe.work import get_marker, is_there, put_marker
 from feedmill.curation.options import DOCUMENTS, Dedupe
 from feedmill.curation.records import digest as digest_of
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, read_blocks
 from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.bloom import MOST_HASHES, BloomFilter, new_bloom, read_bloom, read_bloom_head, write_bloom
 from feedmill.formats.documents import write_lines

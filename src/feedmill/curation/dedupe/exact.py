@@ -1,4 +1,4 @@
-"""Find exact duplicates in data larger than memory: 128-bit hashes on disk, compared range by range.
+"""Find exact duplicates in data larger than memory: keys as 128-bit hashes on disk, compared range by range.
 
 There are three steps. Each runs in several processes, which share a file that is larger than their share, and resumes
 if it is killed:
@@ -22,10 +22,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import Block, run_cut
-from feedmill.curation.dedupe.keys import Hashes, first_seen, hash_documents, hash_parts, partition
 from feedmill.curation.dedupe.segments import (
     Answers,
     Ints,
@@ -44,14 +43,18 @@ from feedmill.curation.dedupe.segments import (
     write_names,
 )
 from feedmill.curation.dedupe.task import DedupeTask, Finished
+from feedmill.curation.dedupe.units import Units
 from feedmill.curation.dedupe.work import is_there, of_each
 from feedmill.curation.options import DOCUMENTS
+from feedmill.documents.lines import Block
 from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_cut
+from feedmill.kernels.hashing import murmur
 from feedmill.storage import Store
 
+Hashes = npt.NDArray[np.uint64]
 Rule = Callable[[list[Hashes], int], list[npt.NDArray[Any]]]
 """Returns one byte for each key. Its arguments are the keys of each file in input order, and how many of the files, the
 first ones, are references."""
@@ -60,7 +63,7 @@ PARTS = 1 << _BITS
 RANGE = 1 << 20
 """Maximum number of keys in a range of a task with full room, unless a single part has more. A key takes 16 bytes, and
 32 to 64 in the table."""
-_PRELOAD = ("feedmill.curation.dedupe.keys", "feedmill.curation.dedupe.segments")
+_PRELOAD = ("feedmill.curation.dedupe.exact", "feedmill.curation.dedupe.segments")
 KERNELS = (*_PRELOAD, "feedmill.kernels.hashing.murmur", "feedmill.kernels.text.paragraphs")
 
 
@@ -225,3 +228,46 @@ def decide(task: _Range) -> None:
 def first_copies(slices: list[Hashes], references: int) -> list[npt.NDArray[np.bool_]]:
     """Return which keys of each file were seen before in input order; in the references, if there are some."""
     return first_seen(slices, [number < references or not references for number in range(len(slices))])
+
+
+def hash_documents(units: Units) -> Hashes:
+    """Return the XXH3 hashes of keys of one part each, uint64[keys, 2]. No hash is (0, 0), the empty slot of tables."""
+    view = units.data.data
+    bounds = zip(units.lows.tolist(), units.highs.tolist(), strict=True)
+    digests = b"".join([xxhash.xxh3_128_digest(view[low:high]) for low, high in bounds])
+    hashes = np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
+    hashes[~hashes.any(axis=1), 1] = 1
+    return hashes
+
+
+def hash_parts(units: Units) -> Hashes:
+    """Return the MurmurHash3 of keys of any number of parts, uint64[keys, 2]; see `feedmill.kernels.hashing.murmur`."""
+    hashes = np.empty((len(units.firsts), 2), np.uint64)
+    murmur.hash_keys(units.data, units.lows, units.highs, units.firsts, units.counts, hashes)
+    return hashes
+
+
+def partition(hashes: Hashes, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return a stable order of keys by the first `bits` of their hashes.
+
+    Returns:
+        The start of each part, int64[2^bits + 1], and the order, uint32[keys].
+    """
+    starts, order = np.empty((1 << bits) + 1, np.int64), np.empty(len(hashes), np.uint32)
+    murmur.partition(hashes, 64 - bits, starts, order)
+    return starts, order
+
+
+def first_seen(slices: list[Hashes], inserted: list[bool]) -> list[npt.NDArray[np.bool_]]:
+    """Return, for each slice, which of its keys occurred before in an `inserted` slice, as bool[keys].
+
+    Before means earlier in the same slice or in an earlier slice.
+    """
+    count = sum(len(one) for one, goes_in in zip(slices, inserted, strict=True) if goes_in)
+    table = np.zeros((1 << max(4, (2 * count).bit_length()), 2), np.uint64)
+    out = []
+    for one, goes_in in zip(slices, inserted, strict=True):
+        found = np.empty(len(one), np.bool_)
+        murmur.first_seen(one, table, goes_in, found)
+        out.append(found)
+    return out

@@ -28,19 +28,19 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import Block, run_cut
-from feedmill.curation.dedupe.exact import KERNELS, HashedKeys, compare, first_copies, render_all
-from feedmill.curation.dedupe.keys import Hashes, first_seen
+from feedmill.curation.dedupe.exact import KERNELS, HashedKeys, Hashes, compare, first_copies, first_seen, render_all
 from feedmill.curation.dedupe.segments import Answers, Part, Scanned, answers_of, read_names, scan_file
 from feedmill.curation.dedupe.task import DedupeTask, Finished
 from feedmill.curation.dedupe.tokenized import Texts
 from feedmill.curation.dedupe.units import read_texts
 from feedmill.curation.dedupe.work import get_arrays
+from feedmill.documents.lines import Block
 from feedmill.documents.rows import parse_texts
 from feedmill.errors import DataError
 from feedmill.formats.documents import rows_of
 from feedmill.jobs.engine import Policy, Where
 from feedmill.jobs.progress import Progress
+from feedmill.jobs.run import run_cut
 from feedmill.kernels.bounds import bounds_of
 from feedmill.kernels.hashing import windows
 from feedmill.storage import Store

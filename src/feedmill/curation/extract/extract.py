@@ -15,14 +15,12 @@ from typing import Any
 
 import msgspec
 
-from feedmill.curation.blocks import first_to_cut
 from feedmill.curation.documents import RowWithMetadata
 from feedmill.curation.extract import linearizers
 from feedmill.curation.extract.job import PRELOAD, ExtractRecord, ExtractTask, Output, extract_archive, is_up_to_date
 from feedmill.curation.extract.pages import Draft, Form, Pieces, Settings
-from feedmill.curation.modules import load_modules, module_hashes
 from feedmill.curation.options import Extract
-from feedmill.curation.registry import Choice
+from feedmill.curation.registry import Choice, load_modules, module_hashes
 from feedmill.curation.spans import attribute_name
 from feedmill.curation.tag import attribute_row
 from feedmill.documents.file import FOLDER, DocumentFile
@@ -37,7 +35,7 @@ from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.reports import LeftOut
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.run import run
+from feedmill.jobs.run import first_to_cut, run
 from feedmill.storage import open_store, paths_of
 from feedmill.storage.base import refuse_non_utf8
 from feedmill.storage.limits import parse_size

@@ -26,7 +26,7 @@ from feedmill.documents.warc.stored import chunks
 from feedmill.errors import FeedmillError
 from feedmill.formats.documents import ATTRIBUTES, write_lines
 from feedmill.jobs.engine import Policy
-from feedmill.jobs.inside import count_read
+from feedmill.jobs.progress import count_read
 from feedmill.jobs.reports import SHOWN, LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store

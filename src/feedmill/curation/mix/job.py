@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from feedmill.curation.attribute_set import fingerprint
-from feedmill.curation.blocks import run_cut
 from feedmill.curation.mix.align import Pairing, verify, vouched
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.merging import Shard
@@ -26,7 +25,7 @@ from feedmill.jobs.dry_run import DryRun, perform, run_dry
 from feedmill.jobs.engine import Where, current, in_units, is_alone, key_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_cut
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import join_url, open_store
 from feedmill.storage.codec import GZIP, compression

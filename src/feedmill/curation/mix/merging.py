@@ -11,9 +11,9 @@ import msgspec
 import orjson
 
 from feedmill.curation.mix.attributes import END, Attributes
-from feedmill.curation.mix.bulk import texts_unseen
 from feedmill.curation.mix.config import FilterConfig, Stream
 from feedmill.curation.mix.report import Counts
+from feedmill.curation.mix.spans import texts_unseen
 from feedmill.documents.expressions.evaluate import same
 from feedmill.documents.file import DocumentFile
 from feedmill.documents.lines import read_blocks

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import orjson
 
-from feedmill.curation.mix.bulk import Bulk
 from feedmill.curation.mix.config import JQ, Stream
 from feedmill.curation.mix.limits import Limit
-from feedmill.curation.mix.spans import compile_spans, replace, replace_as_dolma
+from feedmill.curation.mix.spans import Bulk, compile_spans, replace, replace_as_dolma
 from feedmill.documents.expressions import compile_jq, compile_test
 from feedmill.documents.rows import BLANKS
 

@@ -12,12 +12,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from feedmill.curation.blocks import run_cut
-from feedmill.jobs import inside
 from feedmill.jobs.engine import Policy, Where, current
-from feedmill.jobs.progress import Progress
+from feedmill.jobs.progress import Progress, read_since_now
 from feedmill.jobs.resources import available_cores
-from feedmill.jobs.run import run
+from feedmill.jobs.run import run, run_cut
 from feedmill.jobs.threads import ordered_map
 
 Item = TypeVar("Item")
@@ -59,7 +57,7 @@ def map_units(
     if count > THREADS:
         yield from run(function, items, workers=count, progress=progress, preload=KERNELS)
         return
-    with progress.watching(inside.since_now()):
+    with progress.watching(read_since_now()):
         for result in map(function, items) if count <= 1 else _threads(function, items, count):
             before = progress.done
             progress.advance()
@@ -76,7 +74,7 @@ def spread_files(
     progress: Progress,
     where: Where,
 ) -> list[Result]:
-    """Return ``function(item)`` for each file, in order; see `feedmill.curation.blocks.run_cut` for large ones."""
+    """Return ``function(item)`` for each file, in order; see `feedmill.jobs.run.run_cut` for large ones."""
 
     def others(function: Callable[..., Result], items: Sequence[Item], sizes: Sequence[int], **_: Any) -> list[Result]:
         return list(map_units(function, items, workers, progress.of_sizes(sizes), where))

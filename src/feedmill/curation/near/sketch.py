@@ -12,11 +12,10 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
-from feedmill.curation.blocks import Block, blocks
 from feedmill.curation.near.parallel import go_on, spread_blocks
 from feedmill.curation.options import Neardedupe
 from feedmill.documents.file import DocumentFile
-from feedmill.documents.lines import read_blocks
+from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.documents.rows import parse_documents
 from feedmill.formats.arrays import Arrays, write_arrays
 from feedmill.formats.signatures import read_marker, segment_name, write_marker

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from feedmill.documents.file import ARCHIVES, DocumentFile
-from feedmill.documents.wildcards import is_pattern, matches, stated
+from feedmill.documents.find import is_pattern, matches, stated
 from feedmill.errors import NotFound
 from feedmill.storage import open_store
 from feedmill.storage.base import refuse_non_utf8

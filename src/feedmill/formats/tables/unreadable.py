@@ -10,8 +10,8 @@ import re
 from typing import Literal, NamedTuple
 
 from feedmill.errors import DataError, FeedmillError, StorageError
+from feedmill.formats.documents import WRITE_LINES, foreign
 from feedmill.formats.tables import footer as parquet_footer
-from feedmill.formats.unread_files import TEXT, foreign
 from feedmill.storage import Store
 from feedmill.storage.base import storage_error
 
@@ -106,7 +106,7 @@ def _by_content(store: Store, path: str, form: Kind) -> _Reason | None:
     found = next(((what, fix) for start, what, fix in _OTHERS if begin.startswith(start)), None)
     if found is None:
         found = foreign(head, path)
-        if found is None or (found[1] == TEXT and not _is_utf8(head)):
+        if found is None or (found[1] == WRITE_LINES and not _is_utf8(head)):
             return None
         if found[0] == "binary data":
             if form == "arrow" or tail.endswith(MAGIC[form]) or not head.strip(b"\0"):

@@ -21,7 +21,17 @@ from pathlib import Path
 from typing import BinaryIO
 
 from feedmill.errors import FeedmillError, NotFound, StorageError
-from feedmill.storage.base import Entry, InMemory, Int64s, OnDisk, Ranges, is_disk_error, refuse_nul, too_short
+from feedmill.storage.base import (
+    Entry,
+    InMemory,
+    Int64s,
+    OnDisk,
+    Ranges,
+    has_suffix,
+    is_disk_error,
+    refuse_nul,
+    too_short,
+)
 from feedmill.storage.cache.reading import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
 from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
@@ -396,6 +406,6 @@ class RangeStore(PinningStore):
 
 def is_listed(below: str, suffixes: tuple[str, ...], hidden: bool) -> bool:
     """Return whether `Store.files` yields a file, by its path below the listed folder."""
-    folder = below.rpartition("/")[0]
+    folder, _, name = below.rpartition("/")
     visible = hidden or not (folder.startswith(".") or "/." in folder)
-    return visible and (not suffixes or below.endswith(suffixes))
+    return visible and has_suffix(name, suffixes, hidden)

@@ -17,14 +17,12 @@ from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.checks import added, remarks
 from feedmill.tokens.chat.forms import COLUMNS, SIDES, form_of
 from feedmill.tokens.chat.reader import ChatSpec
-from feedmill.tokens.ends import AUTO, ends_of
-from feedmill.tokens.kinds.find import find_tokenizer
-from feedmill.tokens.kinds.model import is_pieces
-from feedmill.tokens.tokenizer import Tokenizer, load_tokenizer
+from feedmill.tokens.kinds.model import find_tokenizer, is_pieces
+from feedmill.tokens.tokenizer import AUTO, Tokenizer, ends_of, load_tokenizer
 
 if TYPE_CHECKING:
+    from feedmill.tokens.job import TokenizeReport
     from feedmill.tokens.options import Tokenize
-    from feedmill.tokens.token_files import TokenizeReport
 
 Output = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 logger = logging.getLogger("feedmill")

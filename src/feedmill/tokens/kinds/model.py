@@ -1,4 +1,7 @@
-"""Read a tokenizer's file, of any kind, as what engines load: a ``tokenizer.json``, and a reference to compare with.
+"""Find the file of a tokenizer, of any kind, and read it as what engines load: a ``tokenizer.json``, and a reference.
+
+Nothing is downloaded. A name such as ``org/name`` is looked for in the cache that ``huggingface_hub`` fills
+(``$HF_HUB_CACHE``, else ``$HF_HOME/hub``, else ``~/.cache/huggingface/hub``), at the revision ``main``.
 
 kind            ``tokenizer.json``                                      reference
 tokenizer.json  the file, with the settings next to it applied          `tokenizers`
@@ -10,6 +13,7 @@ tekken.json     made from the ranks                                     `ranks.R
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,18 +24,125 @@ from typing import Any, Literal
 import orjson
 import xxhash
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, NotFound
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import pieces, ranks, slow
-from feedmill.tokens.kinds.find import refuse_classes
-from feedmill.tokens.kinds.releases import FIVE, kept, read_as, unknown_class
-from feedmill.tokens.kinds.settings import applied
+from feedmill.tokens.kinds.releases import FIVE, applied, kept, read_as, unknown_class
 from feedmill.tokens.kinds.slow import token_of
 from feedmill.tokens.template import CONFIG, TemplateSource, read_settings
 
 Reference = Literal["hf", "ranks", "sentencepiece"]
+_KINDS = ("tokenizer.json", "tekken.json", "tokenizer.model", *slow.FILES)
+_UNSUPPORTED = ("spiece.model", "sentencepiece.bpe.model")
+_T5 = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "musicgen", "musicgen_melody", "pix2struct")
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_READS = (
+    "tokenizer.json, a SentencePiece .model, a .tiktoken file, tekken.json, vocab.json with merges.txt, or vocab.txt"
+)
 _RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 _TEKKEN = (b'"token_bytes"', b'"rank"')
+
+
+def find_tokenizer(given: str) -> Path:
+    """Return the main file of a tokenizer.
+
+    Raises:
+        NotFound: there is none; the message names where it was looked for.
+        ConfigError: a folder has only a tokenizer of an unsupported kind, or several.
+    """
+    path = Path(given)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        return _in_folder(path)
+    if not is_hub_name(given):
+        raise NotFound(
+            "the tokenizer does not exist on this machine",
+            file=given,
+            kind="no-tokenizer",
+            fix=f"Give one of {_READS}, its folder, or the name of a model in the Hugging Face cache.",
+        )
+    cache = hub_cache()
+    model = cache / f"models--{given.replace('/', '--')}"
+    try:
+        revision = (model / "refs/main").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise NotFound(
+            "the tokenizer does not exist on this machine: it was looked for as a file or folder, and in the Hugging"
+            f" Face cache as {model}",
+            file=given,
+            kind="no-tokenizer",
+            fix="Names of a model hub are not looked up, and nothing is downloaded: download the model first, or set"
+            " HF_HOME or HF_HUB_CACHE to the cache that has it.",
+        ) from None
+    snapshot = model / "snapshots" / revision
+    if re.fullmatch(r"[0-9a-f]{7,64}", revision) is None or not snapshot.is_dir():
+        raise NotFound(
+            "the Hugging Face cache has no files of this revision", file=str(snapshot), fix="Download the model again."
+        )
+    return _in_folder(snapshot)
+
+
+def is_hub_name(given: str) -> bool:
+    """Return whether a name can be that of a model in the Hugging Face cache."""
+    return _NAME.fullmatch(given) is not None
+
+
+def hub_cache() -> Path:
+    """Return the folder in which ``huggingface_hub`` stores models."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    given = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(os.path.expanduser(given or os.path.join(home, "hub"))))
+
+
+def _in_folder(folder: Path) -> Path:
+    for name in _KINDS:
+        path = folder / name
+        if path.is_file() and (name not in slow.FILES or _is_slow(path)):
+            return path
+    patterns = ("*.model.v*", "*.tiktoken", "tekken*.json", "*.model")
+    named = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.name not in _UNSUPPORTED})
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise ConfigError(
+            f"the folder has several tokenizers: {', '.join(path.name for path in named)}",
+            file=str(folder),
+            kind="ambiguous",
+            fix="Pass one of the files.",
+        )
+    other = next((name for name in _UNSUPPORTED if (folder / name).is_file()), None)
+    if other is not None:
+        raise _changed_ids(folder, other)
+    raise NotFound(
+        f"the folder has no tokenizer: expected {_READS}",
+        file=str(folder),
+        kind="no-tokenizer",
+        fix="Pass the tokenizer's own folder or file.",
+    )
+
+
+def _is_slow(path: Path) -> bool:
+    """Return whether a file is the vocabulary of a folder that `slow` reads, and all files of the folder are there."""
+    return path.name in slow.FILES and all((path.parent / name).is_file() for name in slow.FILES[path.name])
+
+
+def _refuse_classes(path: Path) -> None:
+    """Raise `ConfigError` for a SentencePiece model of the T5 class, whose ids are not those of the model alone."""
+    config = read_settings(path.parent / "config.json")
+    name = read_settings(path.parent / CONFIG).get("tokenizer_class") or config.get("tokenizer_class")
+    kind = str(name).removesuffix("Fast").removesuffix("Tokenizer").lower() if name else config.get("model_type")
+    if path.name in _UNSUPPORTED and kind in _T5:
+        raise _changed_ids(path.parent, path.name)
+
+
+def _changed_ids(folder: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"expected {_READS}; found {name}, whose ids the model's class in transformers changes",
+        file=str(folder),
+        kind="unsupported-tokenizer",
+        fix=slow.CONVERT,
+    )
 
 
 @dataclass(slots=True)
@@ -44,10 +155,11 @@ class Model:
         vocabulary: its tokens.
         reference: the backend that defines the ids; `make_reference` loads it.
         text: its ``tokenizer.json``; None if there is none, and `why` says why. `own`: whether it is the file itself.
-        settings: what `feedmill.tokens.kinds.settings` changed, and the pattern of a tiktoken file.
+        settings: what `feedmill.tokens.kinds.releases` changed, and the pattern of a tiktoken file.
         plain: whether special tokens in a text are always plain text.
         five: whether a ``tokenizer.json`` is read as transformers 5 does, so that its own template counts.
         guarded: symbols that only the reference encodes.
+        classes: whether it was made from the files of a class, which also say what goes around a text.
     """
 
     kind: str
@@ -62,13 +174,14 @@ class Model:
     plain: bool = False
     five: bool = False
     guarded: list[str] = field(default_factory=list)
+    classes: bool = False
 
 
 def read_model(path: Path, template_source: TemplateSource, pattern: str | None = None) -> Model:
     """Read a tokenizer.
 
     Args:
-        path: its main file; see `feedmill.tokens.kinds.find`.
+        path: its main file; see `find_tokenizer`.
         template_source: with ``file``, the settings next to a ``tokenizer.json`` are not applied. With ``class``, a
             SentencePiece model is read with special tokens, as its class in transformers does.
         pattern: of a tiktoken file: the name of an encoding, or a regular expression.
@@ -90,13 +203,15 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
     if path.suffix == ".json" and all(mark in start for mark in _TEKKEN):
         return _of_ranks(path, ranks.read_tekken(path, data), "a tekken.json", _digest(data))
     if is_pieces(path):
-        refuse_classes(path)
+        _refuse_classes(path)
         if template_source == "class":
             return _of_files(path, pieces.as_class(path, data), "a SentencePiece model", template_source)
         return _of_pieces(path, data)
-    if slow.is_slow(path):
-        document = slow.document(path)
-        return _of_files(path, document, f"a folder with {' and '.join(slow.FILES[path.name])}", template_source)
+    if _is_slow(path):
+        files = " and ".join(slow.FILES[path.name])
+        model = _of_files(path, slow.document(path), f"a folder with {files}", template_source)
+        model.classes = True
+        return model
     return _of_json(path, data, template_source)
 
 

@@ -65,11 +65,6 @@ _DEFAULTS = {"vocab.json": "GPT2Tokenizer", "vocab.txt": "BertTokenizer"}
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-def is_slow(path: Path) -> bool:
-    """Return whether a file is the vocabulary of such a folder, and all files of the folder are there."""
-    return path.name in FILES and all((path.parent / name).is_file() for name in FILES[path.name])
-
-
 def document(path: Path) -> dict[str, Any]:
     """Return an equivalent ``tokenizer.json``, without the added tokens of the settings.
 

@@ -14,7 +14,7 @@ from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, read_manifest
 from feedmill.jobs.options import verb
 from feedmill.storage import open_store, split_url
-from feedmill.tokens.kinds.find import is_hub_name
+from feedmill.tokens.kinds.model import is_hub_name
 from feedmill.tokens.options import Decode
 from feedmill.tokens.tokenizer import Backend, Tokenizer, load_tokenizer
 

@@ -16,9 +16,9 @@ from feedmill.formats.tokens.base import Form, Int64s, Tokens
 from feedmill.jobs.dry_run import perform
 from feedmill.jobs.options import verb
 from feedmill.storage import open_store, paths_of, split_url
-from feedmill.tokens.corpus import Chunks, Corpus, Documents, Numbers, Units, open_corpus
+from feedmill.tokens.corpus import LINES, Chunks, Corpus, Documents, Numbers, Units, open_corpus
 from feedmill.tokens.options import Merge
-from feedmill.tokens.outputs import LINES, has_parts, part_path
+from feedmill.tokens.outputs import has_parts, part_path
 from feedmill.tokens.rewrite import TokensReport, form_for, limited, start
 from feedmill.tokens.verbs.shuffle import generator
 

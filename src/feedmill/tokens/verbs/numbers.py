@@ -193,8 +193,7 @@ def count_tokens(url: str) -> int:
 
     Raises as opening it does, and `ConfigError` for lines of text.
     """
-    from feedmill.tokens.corpus import open_sets
-    from feedmill.tokens.outputs import LINES
+    from feedmill.tokens.corpus import LINES, open_sets
 
     sets = open_sets(url)
     if any(dataset.format == LINES for dataset in sets):

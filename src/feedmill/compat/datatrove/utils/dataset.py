@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feedmill.compat.datatrove.settings import FOLDER
-from feedmill.documents.wildcards import listed_by_datatrove
+from feedmill.documents.find import listed_by_datatrove
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.tokens.base import TokenDataset
 from feedmill.formats.tokens.ds import FILE_SEED, open_ds

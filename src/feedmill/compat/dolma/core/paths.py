@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from feedmill.documents.wildcards import matches
+from feedmill.documents.find import matches
 from feedmill.storage import open_store, split_url
 
 __all__ = [

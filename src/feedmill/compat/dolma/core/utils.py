@@ -1,7 +1,7 @@
 """Dolma's splitters of texts, and its import of modules with taggers."""
 
-from feedmill.curation.modules import load_modules as import_modules
 from feedmill.curation.plugins import split_paragraphs, split_sentences, split_words
+from feedmill.curation.registry import load_modules as import_modules
 
 __all__ = ["import_modules", "make_variable_name", "split_paragraphs", "split_sentences", "split_words"]
 

@@ -18,24 +18,22 @@ import pytest
 from feedmill.documents.find import find_documents
 from feedmill.documents.lines import read_blocks
 from feedmill.errors import FeedmillError
-from feedmill.jobs import inside
-from feedmill.jobs.inside import ReadCounts
-from feedmill.jobs.progress import Progress
+from feedmill.jobs.progress import Progress, ReadCounts, bytes_read, count_read
 from feedmill.jobs.run import run
 
 
 def halves(gate: str, size: int) -> int:
     """Read half of an item, wait for a file, and read the rest."""
-    inside.count_read(size // 2)
+    count_read(size // 2)
     limit = time.monotonic() + 240
     while not os.path.exists(gate) and time.monotonic() < limit:
         time.sleep(0.01)
-    inside.count_read(size - size // 2)
+    count_read(size - size // 2)
     return size
 
 
 def fails(size: int) -> int:
-    inside.count_read(size)
+    count_read(size)
     raise FeedmillError("no", kind="bad")
 
 
@@ -133,6 +131,6 @@ def test_documents_tell_the_bytes_of_their_file(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b'{"id": "a", "text": "x"}\n' * 1000)
     (file,) = find_documents([str(folder)]).files
-    before = inside.count()
+    before = bytes_read()
     assert sum(map(len, read_blocks(file))) == 25_000
-    assert inside.count() - before == 25_000
+    assert bytes_read() - before == 25_000
