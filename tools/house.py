@@ -1,7 +1,8 @@
-"""How large the house is, and how long the ways through it: `python tools/house.py [--json]`.
+"""How large the house is, and how long the ways through it: `python tools/house.py [--json | --ways]`.
 
 Counts come from the syntax trees of ``src/feedmill`` (imports inside functions and for types included), the ways from a
-profiler's hook on the second call of each of six journeys, which is when nothing is imported any more.
+profiler's hook on the second call of each of six journeys, which is when nothing is imported any more. ``--ways`` lists
+the files of each journey as they are first entered, with the lines run in each, and how many modules import it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def uses() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def importers() -> dict[str, set[str]]:
     """The modules that import each."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -266,6 +268,42 @@ def followed(call: Callable[[], Any]) -> dict[str, int]:
     return {"files": len(seen), "lines": sum(_lines(Path(each)) for each in seen), "deepest stack": deepest}
 
 
+def entered(call: Callable[[], Any]) -> dict[str, set[int]]:
+    """The files of the package that a call runs through, as they are first entered, and the lines run in each."""
+    ran: dict[str, set[int]] = {}
+    prefix = f"{SOURCE}{os.sep}"
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(prefix):
+            return None
+        lines = ran.setdefault(frame.f_code.co_filename, set())
+        if event == "line":
+            lines.add(frame.f_lineno)
+        return trace
+
+    threading.settrace(trace)
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+    return ran
+
+
+def print_ways() -> None:
+    """Print the files of each journey."""
+    by = {str(path): (name, len(importers()[name])) for name, path in modules().items()}
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        for journey, call in journeys(Path(folder)):
+            call()
+            ran = entered(call)
+            print(f"\n{journey}: {len(ran)} files, {sum(map(len, ran.values())):,} lines run")
+            for path, lines in ran.items():
+                name, count = by[path]
+                print(f"{len(lines):5} of {_lines(Path(path)):5}  {name}, imported by {count}")
+
+
 @cache
 def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
@@ -302,6 +340,9 @@ def house() -> dict[str, Any]:
 
 def main() -> None:
     """Print the figures, as tables of Markdown or, with ``--json``, as JSON."""
+    if "--ways" in sys.argv:
+        print_ways()
+        return
     facts = house()
     if "--json" in sys.argv:
         print(json.dumps(facts, indent=1))
