@@ -33,9 +33,9 @@ from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard, open_
 from feedmill.formats.tokens.manifest import (
     BoundsHeader,
     bounds_path,
-    check_table,
+    check_bounds,
+    covering_bounds,
     file_digest,
-    map_bounds,
     read_header,
     table_hash,
 )
@@ -122,9 +122,11 @@ def _open(wanted: OpenRequest) -> TokenDataset:
         layout.offset,
         layout.tokens,
         None if side is None else side.documents,
-        partial(_no_index, store, path) if side is None else partial(_bounds, store, path, side, layout.tokens),
+        partial(_no_index, store, path)
+        if side is None
+        else partial(covering_bounds, store, path, side, tokens=layout.tokens, fix=_AGAIN),
         facts=(partial(content_hash, store, path, size),),
-        verify=None if side is None else partial(_verify, store, path, side),
+        verify=None if side is None else partial(check_bounds, store, path, side),
     )
     return TokenDataset(store, [shard], name=wanted.url, format=FORMAT, about={"layout": layout.kind})
 
@@ -263,6 +265,9 @@ def _numpy_layout(store: Store, path: str, size: int) -> FlatLayout:
     return FlatLayout("numpy", dtype, head.tell(), shape[0])
 
 
+_AGAIN = "Run 'feedmill tokens index FILE --eos-id ID --overwrite' to write it again."
+
+
 def _no_index(store: Store, path: str) -> NoReturn:
     raise ConfigError(
         "the documents of a flat file are unknown",
@@ -270,22 +275,6 @@ def _no_index(store: Store, path: str) -> NoReturn:
         kind="not-prepared",
         fix="Run 'feedmill tokens index FILE --eos-id ID' once, or read windows.",
     )
-
-
-def _bounds(store: Store, path: str, side: BoundsHeader, tokens: int) -> Int64s:
-    bounds = map_bounds(store, path, side)
-    if bounds[0] != 0 or bounds[-1] != tokens:
-        raise DataError(
-            f"expected bounds from 0 to {tokens}, found {bounds[0]} to {bounds[-1]}",
-            file=store.locate(bounds_path(path)),
-            kind="bad-index",
-            fix="Run 'feedmill tokens index FILE --eos-id ID --overwrite' to write it again.",
-        )
-    return bounds
-
-
-def _verify(store: Store, path: str, side: BoundsHeader) -> None:
-    check_table(store, path, side, map_bounds(store, path, side))
 
 
 def _damaged(store: Store, path: str, what: str) -> DataError:

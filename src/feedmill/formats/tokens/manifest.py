@@ -272,6 +272,24 @@ def map_bounds(store: Store, path: str, header: BoundsHeader) -> Int64s:
     return bounds
 
 
+def covering_bounds(store: Store, path: str, header: BoundsHeader, *, tokens: int, fix: str) -> Int64s:
+    """Return `map_bounds` of a file with these `tokens`; if they end elsewhere, raise `DataError` with this `fix`."""
+    bounds = map_bounds(store, path, header)
+    if bounds[0] != 0 or bounds[-1] != tokens:
+        raise DataError(
+            f"expected bounds from 0 to {tokens}, found {bounds[0]} to {bounds[-1]}",
+            file=store.locate(bounds_path(path)),
+            kind="bad-index",
+            fix=fix,
+        )
+    return bounds
+
+
+def check_bounds(store: Store, path: str, header: BoundsHeader) -> None:
+    """Raise `DataError` if the bounds in a file's sidecar are not those that were written."""
+    check_table(store, path, header, map_bounds(store, path, header))
+
+
 def table_hash(bounds: Int64s) -> int:
     """Return the hash of a table, int64[n], little endian."""
     return xxhash.xxh3_64_intdigest(np.ascontiguousarray(bounds, "<i8").data)

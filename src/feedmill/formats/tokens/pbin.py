@@ -58,12 +58,12 @@ from feedmill.formats.tokens.manifest import (
     HEADER,
     BoundsHeader,
     bounds_path,
-    check_table,
+    check_bounds,
+    covering_bounds,
     digest_of,
     file_digest,
     file_ends,
     manifest_path,
-    map_bounds,
     read_header,
     table_hash,
     tokenizer_words,
@@ -134,10 +134,13 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
     digest = digest_of(ends)
     remarks: list[str] = []
     known = read_header(store, path, size, digest)
-    load = partial(_from_sidecar, store, path, layout, known) if known else partial(_load, store, path, layout, remarks)
+    tokens = layout.data // layout.dtype.itemsize
+    load = partial(_load, store, path, layout, remarks)
+    if known:
+        fix = "Delete this file. Without it, the index is read from the .pbin itself."
+        load = partial(covering_bounds, store, path, known, tokens=tokens, fix=fix)
     if known and known.repaired:
         remarks.append(_repaired(known.repaired))
-    tokens = layout.data // layout.dtype.itemsize
     mask = stored_mask(store, path, tokens)
     shard = TokenShard(
         path,
@@ -150,7 +153,7 @@ def pbin_shard(store: Store, path: str) -> TokenShard:
         loss=mask.loss,
         facts=(partial(content_hash, store, path, size), *mask.facts),
         remarks=remarks,
-        verify=partial(_verify_sidecar, store, path, known) if known else None,
+        verify=partial(check_bounds, store, path, known) if known else None,
     )
     if known and store.is_local:
         _ = shard.bounds  # map it now, so that it may be deleted later
@@ -162,23 +165,6 @@ def _load(store: Store, path: str, layout: PbinLayout, remarks: list[str]) -> In
     if index.repaired:
         remarks.append(_repaired(index.repaired))
     return index.bounds
-
-
-def _from_sidecar(store: Store, path: str, layout: PbinLayout, header: BoundsHeader) -> Int64s:
-    bounds = map_bounds(store, path, header)
-    tokens = layout.data // layout.dtype.itemsize
-    if bounds[0] != 0 or bounds[-1] != tokens:
-        raise DataError(
-            f"expected bounds from 0 to {tokens}, found {bounds[0]} to {bounds[-1]}",
-            file=store.locate(bounds_path(path)),
-            kind="bad-index",
-            fix="Delete this file. Without it, the index is read from the .pbin itself.",
-        )
-    return bounds
-
-
-def _verify_sidecar(store: Store, path: str, header: BoundsHeader) -> None:
-    check_table(store, path, header, map_bounds(store, path, header))
 
 
 def _repaired(count: int) -> str:

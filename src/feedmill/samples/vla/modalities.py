@@ -11,9 +11,8 @@ import numpy as np
 from feedmill.errors import ConfigError, did_you_mean
 from feedmill.formats.sample import Sample
 from feedmill.samples.robotics.normalize import Normalizer
-from feedmill.samples.robotics.settings import RoboticsSettings
 from feedmill.samples.robotics.statistics import merge_statistics, read_entries, read_statistics
-from feedmill.samples.robotics.view import Robotics
+from feedmill.samples.robotics.view import Robotics, RoboticsSettings
 from feedmill.samples.vla.text import Captions, RawText, Tokenize, TokenizedText
 
 
