@@ -16,7 +16,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import Hinted
 from feedmill.formats import base
-from feedmill.loading import checks
+from feedmill.loading import loader
 from feedmill.samples.types import brief
 from helpers.torch_workers import raises
 
@@ -78,7 +78,7 @@ def test_next_of_a_loader_continues_the_running_iteration(lines: Path) -> None:
 
 def test_a_hint_names_only_what_exists(lines: Path) -> None:
     dataset = fm.open(lines)
-    for hint in [*fm._HINTS.values(), *base.HINTS.values(), *checks.HINTS.values()]:
+    for hint in [*fm._HINTS.values(), *base.HINTS.values(), *loader.HINTS.values()]:
         for name in re.findall(r"fm\.(\w+(?:\.\w+)*)", hint):
             assert resolve_name(f"feedmill:{name}"), hint
         for name in re.findall(r"dataset\.(\w+)", hint):
@@ -86,7 +86,7 @@ def test_a_hint_names_only_what_exists(lines: Path) -> None:
         for name in re.findall(r"loader\.(\w+)", hint):
             assert hasattr(fm.Loader, name) or name in ("plan", "layout", "workers"), hint
     assert not [name for name in base.HINTS if hasattr(dataset, name)]
-    assert not [name for name in checks.HINTS if hasattr(fm.Loader(lines, 4), name)]
+    assert not [name for name in loader.HINTS if hasattr(fm.Loader(lines, 4), name)]
     assert not set(fm._HINTS) & set(fm.__all__)
 
 

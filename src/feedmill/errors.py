@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -20,6 +22,7 @@ IN_WORKER = "in a worker process:"
 """Beginning of the note with the frames of a worker process."""
 
 _Error = TypeVar("_Error", bound=BaseException)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class FeedmillError(Exception):
@@ -213,6 +216,43 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = _similar(name, known, 1, 0.6)
     return f" (did you mean {near}?)" if near else ""
+
+
+def suggesting(**others: str) -> Callable[[Function], Function]:
+    """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it.
+
+    Its errors show the caller's frames, and not those of this package.
+    """
+
+    from inspect import signature
+
+    def decorate(function: Function) -> Function:
+        known = [name for name in signature(function).parameters if name not in ("self", "cls")]
+
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            unknown = next((name for name in named if name not in known), None)
+            if unknown is not None:
+                hint = f": {others[unknown]}" if unknown in others else did_you_mean(unknown, known)
+                hint = hint or f": it has {', '.join(known)}."
+                name = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{name} has no parameter {unknown!r}{hint}")
+            try:
+                return function(*arguments, **named)
+            except FeedmillError as error:
+                raise shortened(error)  # noqa: B904 - its own cause stays
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def integer(name: str, value: Any) -> int:
+    """Return an integer of any type, such as NumPy's, as an int, because states are JSON. Raises ConfigError."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ConfigError(f"{name}={value!r} is not a whole number", fix="Give a whole number.") from None
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str = "", *, most: int = 1, cutoff: float = 0.6) -> str:

@@ -25,9 +25,10 @@ from feedmill.curation.models.networks import Batched
 from feedmill.curation.models.tagger import load
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
 from helpers.document_datasets import read_json
+from helpers.durations import needs
 from helpers.vision_models import picture
 
-pytest.importorskip("onnxruntime")
+needs("onnxruntime")
 Image = pytest.importorskip("PIL.Image")
 GOLDEN = Path(__file__).parents[1] / "golden/models"
 MODEL = GOLDEN / "vision"

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 import feedmill as fm
+from helpers.durations import needs
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("sklearn", reason="the extra lab is not installed")
+needs("torch", "sklearn")
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from feedmill.errors import DataError, NotFound
 from feedmill.formats.tar import index as shardindex
-from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tar.tables import ScannedShards
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from helpers import warm

@@ -11,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.tar import samples as tar_samples
-from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tar.samples import parse_any, parse_plain, parse_together, read_together
-from feedmill.formats.tar.tables import ScannedShards
+from feedmill.formats.tar import dataset as tar_samples
+from feedmill.formats.tar.dataset import (
+    ScannedShards,
+    TarDataset,
+    parse_any,
+    parse_plain,
+    parse_together,
+    read_together,
+)
 from feedmill.storage.local import LocalStore
 from helpers.tars import make_shards, tar_bytes, write_tar
 

@@ -7,10 +7,6 @@ import warnings
 from itertools import islice
 from typing import Any
 
-import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-
 import feedmill as fm
 from helpers.fakes import FakePlan
 from helpers.forked_ranks import fork_groups
@@ -63,5 +59,9 @@ def main(options: dict[str, Any]) -> None:
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # the tests need only what is above
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
     fork_groups(main)

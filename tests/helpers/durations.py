@@ -13,6 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,13 @@ def slow_but(values: Iterable[Any], *kept: Any) -> list[Any]:
     """Arguments of a test of which the default run has those that are kept, and slow runs all. Tuples are several."""
     rows = [(value, value if isinstance(value, tuple) else (value,)) for value in values]
     return [pytest.param(*row, marks=() if value in kept else pytest.mark.slow) for value, row in rows]
+
+
+def needs(*modules: str) -> None:
+    """Skip a file of tests without these modules. They are not imported: each process of a run collects all files."""
+    for name in modules:
+        if find_spec(name.partition(".")[0]) is None or find_spec(name) is None:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
 
 
 def examples(number: int) -> int:

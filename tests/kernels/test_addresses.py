@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from feedmill.jobs.buffers import empty
-from feedmill.kernels import addresses
+from feedmill.kernels.native import address_field, address_of
 
 BASE = np.arange(600, dtype=np.int32).reshape(20, 30)
 ARRAYS = {
@@ -29,8 +29,8 @@ ARRAYS = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_the_address_is_that_of_the_interface(name: str) -> None:
     array = ARRAYS[name]
-    assert addresses.of(array) == array.__array_interface__["data"][0]
+    assert address_of(array) == array.__array_interface__["data"][0]
 
 
 def test_cpython_takes_the_field() -> None:
-    assert addresses.of is addresses.field
+    assert address_of is address_field

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from helpers.durations import needs
+
 ROOT = Path(__file__).parents[2]
-pytest.importorskip("numba")
+needs("numba")
 
 
 def compared(*options: str) -> str:

@@ -13,10 +13,11 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.loading.checkpoint import Checkpoint
 from feedmill.loading.loader import Loader
 from helpers.checkpoint_rank import LENGTH, new_loader, positions
+from helpers.durations import needs
 from helpers.fakes import FakePlan
 from helpers.forked_ranks import run_groups
 
-pytest.importorskip("torch")
+needs("torch")
 
 
 def group(size: int, tmp_path: Path, **options: Any) -> list[dict[str, Any]]:

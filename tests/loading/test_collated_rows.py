@@ -15,6 +15,7 @@ import feedmill as fm
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.prepare_media import prepare_media
 from feedmill.samples.media import MediaFilter
+from helpers.durations import needs
 from helpers.forked_ranks import run_groups
 from helpers.tars import tar_bytes
 from helpers.vision_models import (
@@ -29,9 +30,7 @@ from helpers.vision_models import (
 )
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("jinja2")
-pytest.importorskip("PIL.Image")
+needs("transformers", "jinja2", "PIL.Image")
 from helpers.row_rank import bytes_of, lines_of  # noqa: E402
 
 COUNT = 40

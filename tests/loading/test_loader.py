@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.jobs.threads import THREAD_NAME
-from feedmill.loading.generators import generator, takes_rng
+from feedmill.loading.batches import takes_rng
+from feedmill.loading.generators import generator
 from feedmill.loading.loader import Loader
 from helpers.durations import examples
 from helpers.fakes import FakePlan

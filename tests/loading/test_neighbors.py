@@ -17,7 +17,7 @@ from tests.loading.test_ahead import content, local, plan_of, shards
 
 import feedmill as fm
 from feedmill.loading.ahead import Neighbors
-from feedmill.loading.cursors import Cursor
+from feedmill.loading.layout import Cursor
 from feedmill.planning.dealing.grid import Grid
 from feedmill.planning.nodes import Leaf
 from feedmill.planning.nodes.shuffle import BlockShuffle

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import feedmill as fm
 from feedmill.errors import DataError
-from feedmill.formats.tar.samples import FEW
+from feedmill.formats.tar.dataset import FEW
 from feedmill.jobs import buffers
 from feedmill.loading.collate import collate, collate_parts
 from helpers.durations import examples

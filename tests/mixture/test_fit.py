@@ -15,9 +15,10 @@ import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.mixture.limits import Limits
 from feedmill.mixture.swarm import Swarm, read_swarm
+from helpers.durations import needs
 from helpers.mixture_data import TOKENS, recipe_file, token_files
 
-pytest.importorskip("sklearn", reason="the extra lab is not installed")
+needs("sklearn")
 STAGES: list[dict[str, Any]] = [
     {"tokens": 60_000, "weights": dict.fromkeys(TOKENS, 1)},
     {"weights": dict.fromkeys(TOKENS, 1)},

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import feedmill as fm
-from feedmill.errors import ConfigError, NotFound
-from feedmill.jobs.policy import suggesting
+from feedmill.errors import ConfigError, NotFound, suggesting
 
 
 @pytest.fixture

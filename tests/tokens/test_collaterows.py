@@ -18,13 +18,11 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.tokens.collaterows import RowCollator
 from feedmill.tokens.encodesample import RopePositions
+from helpers.durations import needs
 from helpers.vision_models import picture, qwen3_config, qwen3_model, qwen3_processor, row_of, sample, talk
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("tokenizers")
-pytest.importorskip("jinja2")
-pytest.importorskip("PIL.Image")
+needs("transformers", "tokenizers", "jinja2", "PIL.Image")
 
 A = sample("a", {"jpg": picture(100, 60), "json": talk(["what", None, "?"], "a cat")})
 B = sample("b", {"json": talk("no image", "none", "again", "more")})

@@ -37,7 +37,7 @@ PEERS = {
         "migration/energon.md",
         (
             "feedmill.compat.energon.settings",
-            "feedmill.planning.dialects.energon_settings",
+            "feedmill.planning.dialects.energon",
             "feedmill.samples.description",
         ),
     ),
@@ -45,13 +45,13 @@ PEERS = {
         "Megatron-LM",
         "NVIDIA/Megatron-LM@d98e8a64ddf34856e74b24714e3bedb2f5a39553",
         "migration/megatron.md",
-        ("feedmill.planning.dialects.megatron_settings", "feedmill.compat.megatron.settings"),
+        ("feedmill.planning.dialects.megatron", "feedmill.compat.megatron.settings"),
     ),
     "vla": Peer(
         "VLA Foundry",
         "TRI-ML/vla_foundry@515b04573583f9b49561bcac512f6c73977226b6",
         "vla.md",
-        ("feedmill.planning.dialects.vla_settings",),
+        ("feedmill.planning.dialects.vla",),
     ),
     "modalities": Peer(
         "Modalities", "modalities==0.5.0", "migration/modalities.md", ("feedmill.compat.modalities.settings",)
@@ -61,7 +61,7 @@ PEERS = {
         "Nanotron",
         "huggingface/nanotron@2411b022a75fb7f7561a1bb4166706da5e1b76de",
         "migration/nanotron.md",
-        ("feedmill.planning.dialects.nanotron_settings", "feedmill.compat.nanotron.settings"),
+        ("feedmill.planning.dialects.nanotron", "feedmill.compat.nanotron.settings"),
     ),
     "datatrove": Peer(
         "datatrove", "datatrove==0.10.1", "migration/nanotron.md", ("feedmill.compat.datatrove.settings",)

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from feedmill.errors import DataError
 from feedmill.jobs.buffers import empty
-from feedmill.kernels import addresses as memory
 from feedmill.kernels.files.ranges import copy_all, copy_rows, gather_pairs, read_all
+from feedmill.kernels.native import address_of
 from feedmill.kernels.rows import copied
 from feedmill.storage import Store
 from feedmill.storage.base import InMemory, OnDisk, Ranges
@@ -195,9 +195,9 @@ def gather_spans(tables: Sequence[Int64s], counts: Int64s, numbers: Int64s) -> t
     """
     begins, ends = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.int64)
     tables = [np.ascontiguousarray(table, np.int64) for table in tables]
-    places = np.asarray([memory.of(table) for table in tables], np.int64)
+    places = np.asarray([address_of(table) for table in tables], np.int64)
     sizes = np.asarray([len(table) for table in tables], np.int64)
-    if gather_pairs(places, sizes, counts, numbers, memory.of(begins), memory.of(ends)) < len(numbers):
+    if gather_pairs(places, sizes, counts, numbers, address_of(begins), address_of(ends)) < len(numbers):
         raise IndexError("a file has fewer records than requested")
     return begins, ends
 
@@ -233,7 +233,7 @@ def _fill(
     lengths: Int64s,
     buffer: npt.NDArray[np.uint8],
 ) -> None:
-    addresses = np.cumsum(lengths) - lengths + memory.of(buffer)
+    addresses = np.cumsum(lengths) - lengths + address_of(buffer)
     if not _copied(found, lengths, addresses):
         store.fill(_by_file(paths, files, offsets, lengths), buffer.data)
 
@@ -264,7 +264,7 @@ def read_rows(
     views = copied(np.empty(out.shape[1], dtype), out) if out.flags.c_contiguous else None
     if views is not None and isinstance(found, InMemory):
         row, target = views
-        copy_rows(found.addresses, row, memory.of(row), np.ascontiguousarray(rows), target)
+        copy_rows(found.addresses, row, address_of(row), np.ascontiguousarray(rows), target)
         return
     numbers = empty((len(files), out.shape[1]), dtype)
     _fill(found, store, paths, files, offsets, lengths, numbers.reshape(-1).view(np.uint8))

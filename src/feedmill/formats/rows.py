@@ -65,7 +65,7 @@ class Lazy:
 class Film(Lazy):
     """Frames of a camera, ``[H, W, C]`` each, decoded on first access: the one, or ``[k, H, W, C]``.
 
-    A batch is filled with its frames directly, see `pictures_together`.
+    A batch is filled with its frames directly, see `RowSample.decoded_together`.
     """
 
     __slots__ = ("frames",)
@@ -100,36 +100,6 @@ class File(bytes):
 def is_pictures(value: Any) -> bool:
     """Return whether a value has pixels of pictures in color, uint8[..., H, W, 3]."""
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim >= 3 and value.shape[-1] == 3
-
-
-def pictures_together(samples: Sequence[Sample], name: str) -> Any:
-    """Return the frames of a camera of all samples in one array or tensor, each written there once.
-
-    Returns None for other parts, for frames of several sizes, and for frames that cannot be decoded: sample by sample,
-    the error names the one.
-    """
-    films = [sample.film(name) if isinstance(sample, RowSample) else None for sample in samples]
-    if films[0] is None or any(film is None or film[0] is not films[0][0] for film in films):
-        return None
-    room = getattr(films[0][0], "room", None)
-    if room is None:
-        return None
-    out = None
-    for number, film in enumerate(films):
-        assert film is not None
-        try:
-            frames = film[1].frames()
-        except FeedmillError:
-            return None
-        if out is None:
-            count = len(frames)
-            out = room((len(films), count), frames[0].shape) if is_pictures(frames[0]) else None
-            if out is None:
-                return None
-        if len(frames) != count or not all(out.put(number, at, frame) for at, frame in enumerate(frames)):
-            return None
-    assert out is not None
-    return out.value if count > 1 else out.value[:, 0]
 
 
 class RowSample(Sample):
@@ -212,6 +182,35 @@ class RowSample(Sample):
                 fix="Open the dataset with trust=True if you trust it, or read the bytes with sample.raw(...).",
             )
         return made
+
+    def decoded_together(self, name: str, samples: Sequence[Sample]) -> Any:
+        """Return the frames of a camera of all samples in one array or tensor, each written there once.
+
+        Returns None for other parts, for frames of several sizes, and for frames that cannot be decoded: sample by
+        sample, the error names the one.
+        """
+        films = [sample.film(name) if isinstance(sample, RowSample) else None for sample in samples]
+        if films[0] is None or any(film is None or film[0] is not films[0][0] for film in films):
+            return None
+        room = getattr(films[0][0], "room", None)
+        if room is None:
+            return None
+        out = None
+        for number, film in enumerate(films):
+            assert film is not None
+            try:
+                frames = film[1].frames()
+            except FeedmillError:
+                return None
+            if out is None:
+                count = len(frames)
+                out = room((len(films), count), frames[0].shape) if is_pictures(frames[0]) else None
+                if out is None:
+                    return None
+            if len(frames) != count or not all(out.put(number, at, frame) for at, frame in enumerate(frames)):
+                return None
+        assert out is not None
+        return out.value if count > 1 else out.value[:, 0]
 
     def film(self, name: str) -> tuple[Decode, Film] | None:
         """Return the decoder and the frames of a camera that are not decoded yet; None for other parts."""

@@ -156,6 +156,17 @@ class Sample(Displayed, Mapping[str, Any]):
         start, stop = self._spans[name]
         return self._decode, memoryview(self._block)[start:stop]
 
+    def decoded_together(self, name: str, samples: Sequence[Sample]) -> Any:
+        """Return the column of a part of samples, of which this is the first, if its decoder decodes all at once.
+
+        None otherwise.
+        """
+        waiting = [sample.undecoded(name) for sample in samples]
+        if waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
+            return None
+        together = getattr(waiting[0][0], "together", None)
+        return None if together is None else together(name, [part[1] for part in waiting if part is not None])
+
     def select(self, keep: Callable[[str], bool]) -> Sample:
         """Return this sample with only the parts whose name `keep` accepts; its source names only those."""
         spans = {name: span for name, span in self._spans.items() if keep(name)}

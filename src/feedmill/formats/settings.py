@@ -60,6 +60,11 @@ def no_effect(why: str, *, warns: bool = False) -> Setting:
     return Setting(Fate.NO_EFFECT, why, warns=warns)
 
 
+def alike(setting: Setting, names: str, prefix: str = "") -> dict[str, Setting]:
+    """Return the same setting for several names, given with spaces between."""
+    return {prefix + name: setting for name in names.split()}
+
+
 class Origin(NamedTuple):
     """Source of the settings of a release, for ``tests/interop/settings.py``, which reads the names from the source.
 

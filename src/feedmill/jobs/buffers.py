@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.kernels import addresses
+from feedmill.kernels.native import address_of
 
 SMALL = 1 << 16
 """Bytes below which the allocator's own reuse is good enough."""
@@ -55,7 +55,7 @@ def empty(shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if memory is None:
         memory = _Memory(room, np.uint8)
     lease = _Lease(room, np.uint8, memory)
-    return np.ndarray(whole, kind, lease, -addresses.of(memory) % _ALIGN)
+    return np.ndarray(whole, kind, lease, -address_of(memory) % _ALIGN)
 
 
 def _taken(room: int) -> _Memory | None:

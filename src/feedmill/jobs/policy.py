@@ -7,15 +7,10 @@
 
 from __future__ import annotations
 
-import inspect
-import operator
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
-from feedmill.errors import ConfigError, FeedmillError, did_you_mean, shortened
+from feedmill.errors import ConfigError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 OnError = Literal["raise", "skip"]
 RAISE: OnError = "raise"
 SKIP: OnError = "skip"
@@ -54,41 +49,6 @@ def on_error_policy(value: str) -> OnError:
 def skips(on_error: OnError) -> bool:
     """Return whether a policy skips invalid inputs; otherwise the run ends at the first."""
     return POLICIES[on_error].skips
-
-
-def suggesting(**others: str) -> Callable[[Function], Function]:
-    """Let a function suggest a parameter for an unknown one: a similar name, or what `others` says of it.
-
-    Its errors show the caller's frames, and not those of this package.
-    """
-
-    def decorate(function: Function) -> Function:
-        known = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
-
-        @wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
-            unknown = next((name for name in named if name not in known), None)
-            if unknown is not None:
-                hint = f": {others[unknown]}" if unknown in others else did_you_mean(unknown, known)
-                hint = hint or f": it has {', '.join(known)}."
-                name = function.__qualname__.removesuffix(".__init__")
-                raise TypeError(f"{name} has no parameter {unknown!r}{hint}")
-            try:
-                return function(*arguments, **named)
-            except FeedmillError as error:
-                raise shortened(error)  # noqa: B904 - its own cause stays
-
-        return call  # type: ignore[return-value]
-
-    return decorate
-
-
-def whole(name: str, value: Any) -> int:
-    """Return an integer of any type, such as NumPy's, as an int, because states are JSON. Raises ConfigError."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise ConfigError(f"{name}={value!r} is not a whole number", fix="Give a whole number.") from None
 
 
 def check_budget(budget: float | None, option: str) -> None:

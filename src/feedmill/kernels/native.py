@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 from collections.abc import Callable
 from functools import cache, wraps
 from pathlib import Path
@@ -28,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.errors import ConfigError
-from feedmill.kernels import addresses
 from feedmill.kernels.interface import (
     COMPILER,
     FOLDER,
@@ -52,6 +52,38 @@ _FUNCTIONS = (
     "PyLong_FromLongLong", "PyEval_SaveThread", "PyErr_Clear", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef",
 )  # fmt: skip
 """What ``calls.c`` uses of that interface, in the order in which it expects them."""
+
+
+_HEAD = object.__basicsize__
+_at = ctypes.c_size_t.from_address
+
+
+def address_field(array: npt.NDArray[Any]) -> int:
+    """Return the first field after the head of an array, which is its address, as numpy's C interface promises.
+
+    ``__array_interface__`` builds a dictionary with a description of the type, which takes 2 to 4 us. A kernel call
+    asks once for each array, so a batch of tokens spent a tenth of its time there.
+    """
+    return _at(id(array) + _HEAD).value
+
+
+def _address_property(array: npt.NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _chosen_address() -> Callable[[npt.NDArray[Any]], int]:
+    """Return the fast function if its results are right in this interpreter, else the property."""
+    if sys.implementation.name != "cpython":  # an id is an address only there
+        return _address_property
+    flat = np.zeros(64, np.uint8)
+    own: npt.NDArray[Any] = flat.view(type("Own", (np.ndarray,), {}))
+    arrays: tuple[npt.NDArray[Any], ...] = (flat, flat[3:], flat.reshape(8, 8)[1:, ::2], np.zeros((2, 3)), own)
+    same = all(address_field(array) == _address_property(array) for array in arrays)
+    return address_field if same else _address_property
+
+
+address_of = _chosen_address()
+"""Return the address of the first element of an array. The array must be kept alive while the address is used."""
 
 
 @overload
@@ -173,7 +205,7 @@ def _address(function: Any) -> int:
 @cache
 def _as_expected() -> bool:
     """Return whether arrays of this interpreter are laid out as the C code reads them."""
-    if addresses.of is not addresses.field or ctypes.sizeof(ctypes.c_void_p) != 8:
+    if address_of is not address_field or ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     flat, head = np.zeros(64, np.uint8), object.__basicsize__
     flat.flags.writeable = False
@@ -253,7 +285,7 @@ def _contiguous(call: _Call, strided: list[bool]) -> _Call:
 def _call(function: Any, signature: Signature) -> _Call:
     function.argtypes, function.restype = (ctypes.c_char_p,), ctypes.c_int64
     words = ("Q" + "q" * one.dimensions if one.dimensions else _SCALARS[one.number][1] for one in signature.arguments)
-    pack, of, returns = struct.Struct("=" + "".join(words)).pack, addresses.of, signature.returns
+    pack, of, returns = struct.Struct("=" + "".join(words)).pack, address_of, signature.returns
 
     def call(args: tuple[Any, ...]) -> int | None:
         found: list[Any] = []

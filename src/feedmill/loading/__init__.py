@@ -1,19 +1,18 @@
 """Load the batches of a plan on one rank, and save and resume the position.
 
 A position becomes a batch: `layout.py` says which positions are this rank's, `workers.py` takes the next ones,
-`batches.py` reads, transforms and collates their samples, `pipeline.py` yields them, `progress.py` counts.
+`batches.py` reads, transforms and collates their samples, `loader.py` yields them, `progress.py` counts.
 
-- `loader.py` has `Loader`, the entry point, and `checks.py` the checks of its options. `layout.py`
-  determines which batches of the plan belong to this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the
-  protocols of the plans that a loader accepts.
+- `loader.py` has `Loader`, the entry point, and its passes. `layout.py` determines which batches or windows of the plan
+  belong to this rank. `epochs.py` iterates a loader in epochs. `plan.py` has the protocols of the plans that a loader
+  accepts.
 - `batches.py` and `collate.py` make one batch from its positions (and log stalled ones), with the random generators of
-  `generators.py` and `generator_keys.py`. `encoder.py`, `typed.py`, `fitted.py`, `tensors.py` and `cooking.py` do it
-  with the hooks of a task encoder. `groups.py` makes packs and groups from windows of samples; `cursors.py` has which
-  of them were yielded, and `restore_keys.py` what makes one of them again.
-- `workers.py` prefetches batches in threads or processes, or makes them in the loop. `pipeline.py` and `transfer.py`
-  copy them to a device and yield them to the training loop.
+  `generators.py`. `encoder.py`, `typed.py`, `tensors.py` and `cooking.py` do it with the hooks of a task encoder.
+  `groups.py` makes packs and groups from windows of samples.
+- `workers.py` prefetches batches in threads or processes, or makes them in the loop. `transfer.py` copies them to a
+  device.
 - `rollouts.py` has `RolloutLoader`, for what samplers append while it reads: its steps have no plan.
-- `progress.py`, `state.py` and `checkpoint.py` save the position of a loader and resume from it.
+- `progress.py` and `checkpoint.py` save the position of a loader and resume from it.
 - `failures.py` replaces samples that fail, `labels.py` reports where samples come from and `metrics.py` measures the
   time that loading takes.
 - `adapters/` has what training frameworks need: datasets of torch, and one file for each framework.

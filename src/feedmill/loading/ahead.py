@@ -541,7 +541,7 @@ def walk(steps: Iterator[Step], plan: Any, rank: int, world_size: int, *, proces
 
 
 def _load_code() -> None:
-    import feedmill.loading.generator_keys  # noqa: F401 - each batch has a generator, whose code takes long to load
+    import feedmill.loading.generators  # noqa: F401 - each batch has a generator, whose code takes long to load
 
 
 def _load_ahead(plan: Any) -> None:

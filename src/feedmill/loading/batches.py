@@ -12,6 +12,7 @@ be diagnosed from its log. Each process watches its own threads, so worker proce
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import os
 import sys
@@ -159,8 +160,6 @@ class BatchMaker:
     ) -> None:
         self._plan = plan
         self._transform = transform
-        from feedmill.loading.generators import named_rng, takes_rng
-
         self._random = transform is not None and takes_rng(transform)
         self._named = transform is not None and named_rng(transform)
         self._collate = collate or default_collate
@@ -675,3 +674,22 @@ class Watchdog:
             f"rank {self.rank}, worker {names.get(thread, thread)} of process {os.getpid()}: batch {activity.step} has"
             f" taken {now - activity.since:.0f} s, now in {activity.stage} of {at}\n{stack}"
         )
+
+
+def takes_rng(transform: Callable[..., Any]) -> bool:
+    """Return whether the transform takes a generator: a parameter ``rng``, or a second one without a default."""
+    try:
+        parameters = list(inspect.signature(transform).parameters.values())
+    except (TypeError, ValueError):  # built-in functions may have no signature
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(positional) > 1 and (positional[1].name == "rng" or positional[1].default is inspect.Parameter.empty)
+
+
+def named_rng(transform: Callable[..., Any]) -> bool:
+    """Return whether the transform takes a generator only as the keyword ``rng``."""
+    try:
+        parameter = inspect.signature(transform).parameters.get("rng")
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY

@@ -15,8 +15,7 @@ from feedmill.errors import ConfigError
 from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.resources import available_cores
-from feedmill.loading.checks import Output
-from feedmill.loading.loader import Loader
+from feedmill.loading.loader import Loader, Output
 from feedmill.loading.metrics import STAGES
 from feedmill.loading.options import Bench
 from feedmill.loading.workers import Workers

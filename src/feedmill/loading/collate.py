@@ -20,7 +20,7 @@ from feedmill.errors import MissingExtra
 from feedmill.formats.batches import Parts
 from feedmill.formats.sample import Sample
 from feedmill.jobs.buffers import empty
-from feedmill.kernels import addresses
+from feedmill.kernels.native import address_of
 from feedmill.samples.rows import SampleRow
 
 _PLAIN = frozenset([str, bytes, int, float, bool, type(None)])
@@ -66,10 +66,8 @@ def collate(samples: Sequence[Any]) -> Any:
 def _parts(samples: Sequence[Sample], made: Callable[[str, list[Any]], Any]) -> dict[str, Any]:
     names = dict.fromkeys(name for sample in samples for name in sample)
     columns: dict[str, Any] = {"__key__": [sample.key for sample in samples]}
-    from feedmill.samples.types import parts_together
-
     for name in names:
-        together = parts_together(samples, name)
+        together = samples[0].decoded_together(name, samples)
         columns[name] = made(name, [sample.get(name) for sample in samples]) if together is None else together
     return columns
 
@@ -151,9 +149,9 @@ def _rows(values: list[Any]) -> Any:
     base = getattr(values[0], "base", None)
     if not isinstance(base, np.ndarray) or base.shape != (len(values), *values[0].shape) or not base.flags.c_contiguous:
         return column(values)
-    first, step = addresses.of(base), base.strides[0]
+    first, step = address_of(base), base.strides[0]
     for i, value in enumerate(values):
-        if value.base is not base or addresses.of(value) != first + i * step:
+        if value.base is not base or address_of(value) != first + i * step:
             return column(values)
     return base
 

@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from feedmill.errors import ConfigError
-from feedmill.loading.batches import now
+from feedmill.loading.batches import named_rng, now, takes_rng
 from feedmill.loading.cachepool import NoCachePool
 from feedmill.loading.collate import collate
 from feedmill.loading.cooking import INNER, Cooker, Kitchen
-from feedmill.loading.generators import named_rng, takes_rng
 from feedmill.samples.rows import note_place
 
 if TYPE_CHECKING:

@@ -1,12 +1,13 @@
-"""The random generators of samples, and how functions of users take them."""
+"""The random generators of samples, apart from what draws from them because `numpy.random` takes long to load."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from numpy.random import SeedSequence
+from numpy.random.bit_generator import ISpawnableSeedSequence
 
 
 def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
@@ -18,26 +19,30 @@ def generator(seed: int, position: int, stage: int = 0) -> np.random.Generator:
     Counter-based generators with different keys are independent streams (Salmon et al., "Parallel random numbers: as
     easy as 1, 2, 3", 2011), so the draws of a transform depend only on the position of its sample.
     """
-    from feedmill.loading.generator_keys import GeneratorKey
-
     key: Any = GeneratorKey(position, seed % (1 << 64), stage)  # numpy's stub does not know seeds of one's own
     return np.random.Generator(np.random.Philox(key, counter=stage << 192))
 
 
-def takes_rng(transform: Callable[..., Any]) -> bool:
-    """Return whether the transform takes a generator: a parameter ``rng``, or a second one without a default."""
-    try:
-        parameters = list(inspect.signature(transform).parameters.values())
-    except (TypeError, ValueError):  # built-in functions may have no signature
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(positional) > 1 and (positional[1].name == "rng" or positional[1].default is inspect.Parameter.empty)
+class GeneratorKey(ISpawnableSeedSequence):
+    """The key of a Philox generator, in the place of a seed.
 
+    Given a key as a number, numpy would ask the system for entropy: that takes 20 us, and generators that a transform
+    spawns would differ from run to run.
 
-def named_rng(transform: Callable[..., Any]) -> bool:
-    """Return whether the transform takes a generator only as the keyword ``rng``."""
-    try:
-        parameter = inspect.signature(transform).parameters.get("rng")
-    except (TypeError, ValueError):
-        return False
-    return parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
+    Args:
+        position, seed: the words of the key.
+        stage: see `generator`; generators that are spawned in other stages differ.
+    """
+
+    def __init__(self, position: int, seed: int, stage: int) -> None:
+        self._words, self._stage = (position, seed), stage
+        self._spawning: SeedSequence | None = None
+
+    def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> Any:  # noqa: ARG002 - Philox asks for 2
+        """Return the words, uint64[2]."""
+        return np.array(self._words, dtype)
+
+    def spawn(self, n_children: int) -> Any:
+        """Return further `SeedSequence` objects, which depend only on the key and the number of earlier ones."""
+        self._spawning = self._spawning or SeedSequence(self._words, spawn_key=(self._stage,))
+        return self._spawning.spawn(n_children)

@@ -17,9 +17,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
-from feedmill.loading.cursors import Cursor
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.labels import Labels, SampleRows, of_packs
+from feedmill.loading.layout import Cursor
 from feedmill.planning.dealing.grid import Step
 
 if TYPE_CHECKING:

@@ -7,31 +7,40 @@
 
 The batches of all ranks at one step form a global batch: the next samples of the plan. It is the same for any number of
 ranks and workers, even if these numbers or the batch size change at a resume.
+
+A `Loader` makes a `Pipeline` (workers, groups, the copy to a device), a `Delivery` (what the loop gets, and the counts)
+and, for each pass, an `Iteration`. Batches that were made but not yielded do not count: a resume makes them again.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from inspect import GEN_RUNNING, getattr_static, getgeneratorstate
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
-from feedmill.errors import ConfigError, Hinted
-from feedmill.jobs.policy import suggesting, whole
-from feedmill.loading.batches import BatchMaker
-from feedmill.loading.checks import HINTS, Output, check_hooks, check_not_torch_worker, check_numbers, check_output
+from feedmill.errors import ConfigError, Hinted, integer, shortened, suggesting
+from feedmill.loading.batches import BatchMaker, MadeBatch
 from feedmill.loading.collate import to_torch
+from feedmill.loading.failures import Tally
+from feedmill.loading.groups import Delivered, GroupMaker, batches_of
 from feedmill.loading.labels import Labeled, Labels
 from feedmill.loading.layout import given_or_found, layout_of
 from feedmill.loading.metrics import Metrics, Telemetry
-from feedmill.loading.pipeline import REWIND, Delivery, Iteration, Pipeline
 from feedmill.loading.plan import PlainPlan, completed, yields_rows
 from feedmill.loading.progress import Progress
-from feedmill.loading.workers import Workers, chosen
+from feedmill.loading.workers import Pace, Workers, chosen
 from feedmill.notebooks import Displayed
-from feedmill.planning.dealing.grid import Grid, Remainder
+from feedmill.planning.dealing.dealer import dealer_of
+from feedmill.planning.dealing.grid import Grid, Remainder, Step
+from feedmill.storage.fetching.fetch import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as WithDefault
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from feedmill.loading.encoder import TaskEncoder
     from feedmill.loading.failures import Substitute
     from feedmill.loading.groups import GroupMaker
+    from feedmill.loading.transfer import Transfer
     from feedmill.planning.dealing.rules import Balance, Budget, Deal, Dealing
     from feedmill.planning.given import Given
 
@@ -76,6 +86,30 @@ else:
     Batch = TypeVar("Batch", covariant=True)  # without a default before Python 3.13
 
 logger = logging.getLogger("feedmill")
+
+Output = Literal["numpy", "torch", "samples"]
+OUTPUTS = get_args(Output)
+
+HINTS: Mapping[str, str] = {
+    "set_epoch": "Each epoch of a plan has an order of its own already: iterate the loader, or start it with"
+    " rewind=True to repeat the same epoch.",
+    "sampler": "The plan decides the order.",
+    "dataset": "Its data is loader.plan.",
+    "batch_size": "It is loader.layout.size.",
+    "num_workers": "It is loader.workers.count.",
+    "collate_fn": "It is an argument: fm.Loader(..., collate=...).",
+    "num_replicas": "It is loader.world_size.",
+    "num_batches": "It is len(loader).",
+    "save": "Save loader.state_dict(), for example with json.dump.",
+    "load": "Load a saved state with loader.load_state_dict(state).",
+    "reset": "Start it with rewind=True, or load the state of its start.",
+    "shuffle": "The plan decides the order: fm.Plan.over(dataset, shuffle=...), or 'shuffle' in the recipe.",
+}
+"""Attribute of a loader elsewhere -> what to use here."""
+REWIND = (
+    "To begin each pass at the start, use Loader(..., rewind=True); for more passes in one plan, raise its 'epochs' or"
+    " 'samples'."
+)
 
 
 class Loader(Hinted, Displayed, Generic[Batch]):
@@ -240,7 +274,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         telemetry: Telemetry | None = None,
     ) -> None:
         plan = _plan_of(plan, epochs)
-        prefetch = whole("prefetch", prefetch)
+        prefetch = integer("prefetch", prefetch)
         check_numbers(prefetch, stall)
         ranks = given_or_found(rank, world_size)
         layout = layout_of(
@@ -261,7 +295,7 @@ class Loader(Hinted, Displayed, Generic[Batch]):
         check_hooks(transform, collate, task_encoder)
         self.plan, self.ranks, self.layout = plan, ranks, layout
         self.prefetch = prefetch
-        self.seed = whole("seed", plan.seed if seed is None else seed)
+        self.seed = integer("seed", plan.seed if seed is None else seed)
         tensors = output == "torch"
         transfer = None
         if tensors or pin_memory:
@@ -579,3 +613,316 @@ def _hash_local_data(plan: PlainPlan) -> None:
     sources = getattr(plan, "sources", ())
     if not sources or not all(getattr(source, "is_remote", False) for source in sources):
         _ = plan.fingerprints
+
+
+def check_not_torch_worker() -> None:
+    """Raise `ConfigError` in a worker of a torch `DataLoader`: each of them would yield every batch."""
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    if info is not None:
+        raise ConfigError(
+            f"a Loader cannot be iterated in a worker of a torch DataLoader (worker {info.id} of {info.num_workers}):"
+            " each worker would yield every batch",
+            kind="wrong-process",
+            fix="Pass loader.as_iterable_dataset() to the DataLoader, or iterate the Loader itself, with"
+            " Loader(..., workers=N).",
+        )
+
+
+def check_output(output: str, device: Any, pin_memory: bool | None, *, hooks: bool, pads: bool) -> None:
+    """Raise `ConfigError` for an unknown output, or for options that cannot be combined with it."""
+    if output not in OUTPUTS:
+        raise ConfigError(f"output={output!r} is unknown", fix=f"Use one of: {', '.join(OUTPUTS)}.")
+    if output == "samples" and hooks:
+        raise ConfigError(
+            'output="samples" cannot be combined with collate or task_encoder: its lists are not collated',
+            fix="Omit output, or collate and task_encoder.",
+        )
+    if output == "samples" and pads:
+        raise ConfigError(
+            "remainder='pad' requires batches that are dicts: the mask is their field '__mask__', and"
+            " output='samples' yields lists",
+            fix="Omit output='samples', or use remainder='drop' or 'uneven'.",
+        )
+    if output == "torch":
+        to_torch([])  # raise now if torch is missing, not at the first batch
+    elif device is not None or (pin_memory and not hooks):  # hooks may make tensors
+        raise ConfigError("device and pin_memory require tensors", fix="Add output='torch'.")
+
+
+def check_numbers(prefetch: int, stall: float | None) -> None:
+    """Raise `ConfigError` for numbers that are too small."""
+    for name, value, least in (("prefetch", prefetch, 1), ("stall", 1 if stall is None else stall, 1e-3)):
+        if value < least:
+            raise ConfigError(f"{name}={value} is invalid", fix=f"Give at least {least}.")
+
+
+def check_hooks(transform: Any, collate: Any, task_encoder: Any) -> None:
+    """Raise `ConfigError` for a task encoder beside the hooks that it replaces."""
+    if task_encoder is not None and (transform is not None or collate is not None):
+        raise ConfigError(
+            "task_encoder cannot be combined with transform or collate, which it replaces",
+            fix="Give either the task encoder, or transform and collate.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Makes the batches of a loader.
+
+    Attributes:
+        make: makes one batch, or one window of packs or groups.
+        workers: threads or processes that make them.
+        prefetch: maximum number of batches per worker that are in progress or ready.
+        transfer: copies batches to a device; None if they stay where they are.
+        pace: decides whether workers or the loop make batches; kept from one iteration to the next.
+    """
+
+    make: BatchMaker | GroupMaker
+    workers: Workers
+    prefetch: int
+    transfer: Transfer | None
+    pace: Pace = field(default_factory=Pace)
+
+    def batches(self, progress: Progress) -> Generator[Delivered, None, None]:
+        """Return a generator of the batches from `progress` on. Its threads or processes end with it."""
+        given = self._steps(progress) if progress.cursor is None else self._packs(progress)
+        return given if self.transfer is None else self.transfer.ahead(given)
+
+    def _made(self, steps: Iterator[Step], progress: Progress) -> Generator[MadeBatch, None, None]:
+        """Yield the batches of steps in order, and read their remote data ahead."""
+        grid = progress.grid
+        walked = None
+        if getattr(progress.plan, "is_remote", False):
+            from feedmill.loading.ahead import walk
+
+            walked = walk(steps, progress.plan, grid.rank, grid.world_size, processes=self.workers.processes)
+        ready = walked.ready if walked else None
+        from feedmill.loading.workers import make_ahead
+
+        made_ahead = make_ahead(self.make, walked or steps, self.workers, self.prefetch, self.pace, ready)
+        with closing(walked) if walked else nullcontext(), closing(made_ahead) as ahead:
+            for made in ahead:
+                if walked:
+                    walked.done()
+                    if walked.waited:
+                        made.seconds["fetch"] = made.seconds.get("fetch", 0.0) + walked.waited
+                        walked.waited = 0.0
+                yield made
+                del made
+
+    def _steps(self, progress: Progress) -> Generator[Delivered, None, None]:
+        """Yield the batches of the grid."""
+        dealer = dealer_of(progress.plan, progress.grid, progress.layout.dealing)
+        steps = dealer.batches(progress.consumed, progress.skip, progress.every)
+        with closing(self._made(steps, progress)) as ahead:
+            for made in ahead:
+                given = Delivered(made.batch, made.step.end, [made], labels=made.labels, rest=made.rest)
+                made.batch = None
+                del made  # or the batch would stay in memory while the loop waits for the next one
+                yield given
+                del given
+
+    def _packs(self, progress: Progress) -> Generator[Delivered, None, None]:
+        """Yield the batches of packs or groups."""
+        cursor, make, grid = progress.cursor, self.make, progress.grid
+        assert cursor is not None and isinstance(make, GroupMaker) and isinstance(grid, Grid)
+        steps = (cursor.step(first) for _, first, _ in cursor.windows())
+        together = make.batch if make.packs else None
+        with closing(self._made(steps, progress)) as ahead:
+            keep = grid.remainder != "drop"
+            yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Converts batches for the training loop, and counts their samples and failures.
+
+    Attributes:
+        tensors: whether to convert arrays to tensors.
+        labeled: holds the labels of the last batch; None without labels.
+        tally: counts failures against their budget.
+        metrics: metrics of the loader.
+        telemetry: destination and interval of the metrics; None for no reports.
+    """
+
+    tensors: bool
+    labeled: Labeled | None
+    tally: Tally
+    metrics: Metrics
+    telemetry: Telemetry | None
+
+    def finished(self, batch: Any, labels: Labels | None) -> Any:
+        """Return a batch in the form that the loop gets."""
+        batch = to_torch(batch) if self.tensors else batch
+        if self.labeled is not None and labels is not None:
+            self.labeled.finish(labels, batch)
+        return batch
+
+    def deliver(self, given: Delivered, progress: Progress, requested_at: float) -> Any:
+        """Return the batch of a request, and count it; `progress` advances last, after everything that can fail."""
+        batch = self.finished(given.batch, given.labels)
+        seconds = {"transfer": given.transfer}
+        for made in given.made:
+            for stage, taken in made.seconds.items():
+                seconds[stage] = seconds.get(stage, 0.0) + taken
+            self.metrics.skipped += made.skipped
+            self.metrics.counted(made.counts)
+            self.tally.note_all(made.step.positions.tolist() if made.troubles else (), made.troubles)
+            self.metrics.made(made.seconds, made.step.real, made.step.spread, made.step.budget_share)
+        self.metrics.transferred(given.transfer)
+        progress.advance(given.after)
+        if self.labeled is not None:
+            self.labeled.keep(given.labels)
+        now = time.perf_counter()
+        self.metrics.given(now - requested_at, now, seconds)
+        self.metrics.position = progress.position
+        if self.telemetry is not None:
+            self.metrics.report(self.telemetry, time.monotonic())
+        return batch
+
+    def deliver_next(self, given: Delivered, progress: Progress) -> Any:
+        """Return the next batch of the `rest` of a delivery, and count it."""
+        requested_at = time.perf_counter()
+        batch, after = given.rest.popleft()
+        progress.advance(after)
+        self.metrics.position = after
+        self.metrics.given_ready(requested_at, given.size)
+        if self.telemetry is not None:
+            self.metrics.report(self.telemetry, time.monotonic())
+        return batch
+
+
+class Iteration(Iterator[Any]):
+    """One pass of a loader. Its threads or processes end when it is exhausted, closed, or no longer referred to.
+
+    Args:
+        progress: the position at which the pass begins; it advances with each batch.
+        pipeline: makes the batches.
+        delivery: converts them for the training loop and counts them.
+        again: what to do if the pass begins at the end of the plan.
+
+    A pass without a batch is reported in the log: a loop over it does nothing.
+    """
+
+    def __init__(self, progress: Progress, pipeline: Pipeline, delivery: Delivery, again: str = REWIND) -> None:
+        self._progress, self._delivery, self._again = progress, delivery, again
+        self._began_at_end, self._is_empty = progress.ended, True
+        self._stop = threading.Event()
+        self._given = pipeline.batches(progress)
+        self._last: Delivered | None = None  # whose `rest` comes next
+        self._closed = self._forked = False
+        self._in_next = threading.Lock()
+        _running.add(self)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self._closed:
+            raise _ended()
+        if self._forked:
+            raise ConfigError(
+                "this iteration cannot continue in a forked process: its threads were not inherited",
+                kind="wrong-process",
+                fix="Iterate the loader again in this process: it continues from its position.",
+            )
+        if not self._in_next.acquire(blocking=False):
+            raise ConfigError(
+                "another thread is taking a batch from this iteration: it cannot be shared by threads",
+                kind="wrong-process",
+                fix="Take batches in one thread and hand them on, or give each thread a loader with a rank of its own.",
+            )
+        try:
+            last = self._last
+            if last is not None:
+                if last.rest:
+                    return self._delivery.deliver_next(last, self._progress)
+                self._last = None
+            return self._next()
+        except Exception as error:  # its own cause stays
+            raise shortened(error)  # noqa: B904
+        finally:
+            self._in_next.release()
+
+    def _next(self) -> Any:
+        requested_at = time.perf_counter()
+        try:
+            with interruptible(self._stop):
+                given = next(self._given, None)
+            if self._closed:  # by another thread or a signal handler during the wait
+                raise _ended()
+            if given is not None:
+                self._is_empty = False
+                batch = self._delivery.deliver(given, self._progress, requested_at)
+                if given.rest:
+                    given.batch, given.size, self._last = None, given.made[0].step.real, given
+                return batch
+        except BaseException as error:
+            interrupted = isinstance(error, Interrupted) and self._stop.is_set()
+            self.close()
+            if interrupted:
+                raise _ended() from None
+            if isinstance(error, StopIteration):  # raised by a handler: the loop would end early without an error
+                raise RuntimeError("the handler of failures raised StopIteration") from error
+            raise
+        self._delivery.metrics.pause()
+        if self._is_empty:
+            self._report_empty()
+        self._progress.finish()
+        raise StopIteration
+
+    def _report_empty(self) -> None:
+        progress = self._progress
+        # Of several processes, the first reports it; that a whole plan gives no batch was reported when it was made.
+        if self._began_at_end and progress.skip == 0 and progress.position:
+            logger.warning(
+                "this pass of the loader gave no batch: position %s is the end of its plan. %s",
+                f"{progress.position:,}",
+                self._again,
+            )
+        elif progress.cursor is not None and not self._began_at_end:
+            logger.warning(
+                "this pass of the loader gave no batch: its task encoder made none of the samples from position %s on."
+                " Check its hooks of packing and grouping.",
+                f"{progress.position:,}",
+            )
+
+    def close(self) -> None:
+        """End the iteration. If another thread waits for a batch, that thread ends it, and its wait for remote data."""
+        self._closed, self._last = True, None
+        self._stop.set()
+        self._delivery.metrics.pause()
+        if self._forked:
+            return
+        try:
+            self._given.close()
+        except ValueError:
+            if getgeneratorstate(self._given) != GEN_RUNNING:
+                raise
+
+
+def _ended() -> ConfigError:
+    return ConfigError(
+        "this iteration was ended by an error, close(), load_state_dict() or a newer iteration of its loader",
+        fix="Iterate the loader again: it continues from its position.",
+    )
+
+
+_running: weakref.WeakSet[Iteration] = weakref.WeakSet()
+_of_parent: list[Any] = []
+
+
+def _leave_to_parent() -> None:
+    """Disable running iterations in a forked process: a fork has no threads, and their locks may stay locked.
+
+    The iterations can therefore neither continue nor be closed here. Their generators are kept alive, because
+    collecting them would close them.
+    """
+    for iteration in list(_running):
+        iteration._forked = True
+        _of_parent.append(iteration._given)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -11,7 +11,7 @@ from feedmill.planning.options import Samples
 from feedmill.samples.options import Trust
 
 if TYPE_CHECKING:
-    from feedmill.loading.checks import Output
+    from feedmill.loading.loader import Output
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.recipe import Recipe
 

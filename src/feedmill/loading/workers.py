@@ -35,9 +35,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, cast
 
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, integer
 from feedmill.jobs.main_program import START_TIMEOUT
-from feedmill.jobs.policy import whole
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.loading.batches import BatchMaker, MadeBatch, Read
@@ -124,7 +123,7 @@ def chosen(workers: int | str | Workers, make: Make) -> Workers:
     if isinstance(workers, Workers):
         return workers
     if not isinstance(workers, str):
-        return Workers(whole("workers", workers))
+        return Workers(integer("workers", workers))
     if workers != "auto":
         raise ConfigError(f"workers={workers!r} is unknown", fix="Give a number, 'auto', or a feedmill.Workers.")
     local_ranks = 1

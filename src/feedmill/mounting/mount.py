@@ -29,8 +29,7 @@ from feedmill.formats.jsonl import JSONL
 from feedmill.formats.jsonl.dataset import JsonlDataset
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sniff import open_found, sniff
-from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tar.tables import ScannedShards, ShardTable
+from feedmill.formats.tar.dataset import ScannedShards, ShardTable, TarDataset
 from feedmill.jobs.options import verb
 from feedmill.kernels.files import tar
 from feedmill.mounting.catalog import Catalog, File, IndexCatalog, LinesCatalog

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.planning.dealing.cuts import BudgetGrid, Cut, Cuts
-from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
+from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, check_groups, dealing_of, dealt_together
 from feedmill.planning.dealing.grid import Grid, Remainder, Step, borders_of
-from feedmill.planning.dealing.homogeneous import check_groups, dealt_together
 from feedmill.planning.dealing.rules import Dealing
 from feedmill.planning.nodes.base import LONGEST
 from feedmill.planning.plan import Plan

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError, NotFound, integer, suggesting
 from feedmill.formats.base import Dataset
 from feedmill.formats.batches import Batch, Columns, Shifted, Want
 from feedmill.jobs.buffers import empty
-from feedmill.jobs.policy import suggesting, whole
 from feedmill.notebooks import Showable
 from feedmill.planning import bounds
 from feedmill.planning.nodes import Blend, Concat, Leaf, Located, Node, Repeat, Skip, shuffled
@@ -157,7 +156,7 @@ class Plan(Showable):
             ConfigError: a dataset is empty or something else, weights are invalid, the seed is not a whole number, or
                 both `epochs` and `weights` are given.
         """
-        seed = whole("seed", seed)
+        seed = integer("seed", seed)
         return cls(*tree_over(datasets, weights, shuffle, seed, epochs), seed)
 
     def locate(self, positions: npt.ArrayLike) -> Located:

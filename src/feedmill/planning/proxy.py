@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from math import ceil
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from feedmill.errors import ConfigError
@@ -99,11 +98,6 @@ def subsamples(node: Node) -> list[Subsample]:
 def scaled_length(length: int, factor: Fraction, run_length: int = 1) -> int:
     """Return a length in a proxy: whole runs, rounded down."""
     return int(length * factor / run_length) * run_length
-
-
-def drawn_of(samples: int, factor: Fraction) -> int:
-    """Return how many samples of a source a proxy draws from: at least one, since it is rounded up."""
-    return ceil(samples * factor)
 
 
 def expected(root: Node, total: int, means: Tokens, unit: str) -> Fraction:

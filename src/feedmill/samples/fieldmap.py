@@ -21,7 +21,7 @@ from typing import Any
 
 from feedmill.errors import ConfigError, NotFound, did_you_mean
 from feedmill.formats.sample import Sample, locate
-from feedmill.samples.types import BASE_FIELDS, fields_of, parts_together
+from feedmill.samples.types import BASE_FIELDS, fields_of
 
 _OPTION = re.compile(r"([^\[\]]+)((?:\[[^\[\]]+\])*)$")
 _FIX = "Change the field map in dataset.yaml, or fix the sample."
@@ -114,7 +114,7 @@ class FieldMap:
         """
         out: dict[str, Any] = {}
         for field, options in self._options.items():
-            whole = None if options[0].keys else parts_together(samples, options[0].part)
+            whole = None if options[0].keys else samples[0].decoded_together(options[0].part, samples)
             out[field] = [self._value(field, options, sample) for sample in samples] if whole is None else whole
         return out
 

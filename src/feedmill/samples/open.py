@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from feedmill.allocator import keep_freed_memory
-from feedmill.errors import ConfigError
+from feedmill.errors import ConfigError, suggesting
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
@@ -19,7 +19,6 @@ from feedmill.formats.format import TRAIN_OR_ALL, Detected
 from feedmill.formats.registry import by_name
 from feedmill.formats.sample import Decode
 from feedmill.formats.sniff import open_found, open_together, sniff
-from feedmill.jobs.policy import suggesting
 from feedmill.samples.decode import Decoder, decoder_of
 from feedmill.storage import Store, join_url
 

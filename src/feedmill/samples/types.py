@@ -8,7 +8,7 @@ or a tensor ``[3, H, W]`` for the ``torch...`` image specs. This module does not
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from feedmill.errors import ConfigError, did_you_mean
-from feedmill.formats.sample import Sample, Source
+from feedmill.formats.sample import Source
 from feedmill.notebooks import Displayed
 
 _LONGEST = 60
@@ -369,16 +369,3 @@ def named_fields(sample: Any) -> Mapping[str, Any] | None:
     if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
         return {field.name: getattr(sample, field.name) for field in dataclasses.fields(sample)}
     return None
-
-
-def parts_together(samples: Sequence[Sample], name: str) -> Any:
-    """Return the column of a part if its decoder decodes all samples at once, otherwise None."""
-    if hasattr(samples[0], "film"):
-        from feedmill.formats.rows import pictures_together
-
-        return pictures_together(samples, name)
-    waiting = [sample.undecoded(name) for sample in samples]
-    if not waiting or waiting[0] is None or any(part is None or part[0] is not waiting[0][0] for part in waiting):
-        return None
-    together = getattr(waiting[0][0], "together", None)
-    return None if together is None else together(name, [part[1] for part in waiting if part is not None])

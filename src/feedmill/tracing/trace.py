@@ -22,7 +22,7 @@ from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.rollouts.commits import Rollouts
 from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
-from feedmill.loading.state import read_state
+from feedmill.loading.progress import read_state
 from feedmill.planning import ledger
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import Located

@@ -19,12 +19,11 @@ from typing import Any, Self
 
 from feedmill.documents.lineage.samples import write_shard_lineage
 from feedmill.documents.lineage.sidecar import Origins
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, suggesting
 from feedmill.formats.base import Dataset
 from feedmill.formats.offsets import hash_words
 from feedmill.jobs.dry_run import JobReport
 from feedmill.jobs.engine import key_of
-from feedmill.jobs.policy import suggesting
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.threads import Call, Threads, ordered_map
 from feedmill.samples.description import describe_type

@@ -15,10 +15,10 @@ from typer.testing import CliRunner, Result
 
 from feedmill.cli.app import app
 from helpers.dolma_runs import GOLDEN
+from helpers.durations import needs
 from helpers.web_archives import archive, html, pages, response
 
-for package in ("fastwarc", "resiliparse", "trafilatura", "w3lib", "url_normalize", "dateparser"):
-    pytest.importorskip(package)
+needs("fastwarc", "resiliparse", "trafilatura", "w3lib", "url_normalize", "dateparser")
 
 FOLDER = GOLDEN / "warc"
 OPTIONS = {

@@ -18,7 +18,7 @@ from feedmill.compat.megatron.fields import gpt_fields, gpt_settings
 from feedmill.compat.megatron.settings import FLAGS, MERGE, PREPROCESS
 from feedmill.errors import ConfigError
 from feedmill.formats.settings import Fate
-from feedmill.planning.dialects.megatron_settings import ARGUMENTS, CONFIG, batch_settings
+from feedmill.planning.dialects.megatron import ARGUMENTS, CONFIG, batch_settings
 from helpers.megatron_runs import RUNS, recipe, write_sets
 
 BLEND = ["0.3", "a_text_document", "0.7", "b_text_document"]

@@ -19,7 +19,7 @@ from feedmill.compat.nanotron.data.nemo_dataset import BlendableDataset
 from feedmill.compat.nanotron.settings import CLASSES, PREPROCESS
 from feedmill.errors import ConfigError
 from feedmill.formats.settings import Fate
-from feedmill.planning.dialects import nanotron_settings as nanotron
+from feedmill.planning.dialects import nanotron
 from helpers.nanoset_golden import NANOSETS
 
 

@@ -15,7 +15,7 @@ from feedmill.cli.app import app
 from feedmill.compat.vla import VlaRun
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.settings import Fate
-from feedmill.planning.dialects.vla_settings import RECIPE, RUN, SETTINGS
+from feedmill.planning.dialects.vla import RECIPE, RUN, SETTINGS
 from helpers.vla_golden import ROOT
 
 XYZ, HAND = "robot__action__poses__left::panda__xyz", "robot__action__grippers__left::panda_hand"

@@ -8,9 +8,10 @@ import pytest
 
 from feedmill.documents.warc.pages import Page, PageFilter, decode, read_pages
 from feedmill.documents.warc.records import Fault, Record
+from helpers.durations import needs
 from helpers.web_archives import TEXTS, html, record, response
 
-pytest.importorskip("fastwarc")
+needs("fastwarc")
 
 
 def one(data: bytes, **wanted: object) -> Page | Fault:

@@ -9,10 +9,10 @@ import pytest
 
 from feedmill.errors import ConfigError
 from feedmill.formats.tokens.ds import write_ds
-from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.manifest import TokenizerFacts, TokenManifest, write_manifest
 from feedmill.formats.tokens.megatron import write_megatron
 from feedmill.planning.recipes.recipe import Recipe
+from feedmill.planning.tokens import Identity, identities
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
 from helpers.nanoset_golden import documents

@@ -25,11 +25,10 @@ from feedmill.jobs.main_program import portable
 from feedmill.loading.encoder import TOLERANCE, TaskEncoder
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.failures import MISTAKES, Failure, Substitute
-from feedmill.loading.fitted import Fitted, share
 from feedmill.loading.loader import Loader
 from feedmill.loading.plan import yields_rows
 from feedmill.loading.transfer import has_accelerator
-from feedmill.loading.typed import AugmentTaskEncoder, TypedTaskEncoder
+from feedmill.loading.typed import AugmentTaskEncoder, Fitted, TypedTaskEncoder, share
 from feedmill.loading.workers import Workers
 from feedmill.planning.dealing.grid import Grid, Remainder, borders_of
 from feedmill.planning.nodes import Node

@@ -27,9 +27,9 @@ from feedmill.loading.cachepool import CachePool
 from feedmill.loading.checkpoint import gather, scatter
 from feedmill.loading.epochs import EpochLoader
 from feedmill.loading.loader import Loader
-from feedmill.loading.restore_keys import packs_of, positions_of
 from feedmill.loading.tensors import pinned
 from feedmill.loading.transfer import has_accelerator
+from feedmill.loading.typed import packs_of, positions_of
 
 __all__ = ["BasicDataLoader", "SavableDataLoader", "get_loader", "get_savable_loader"]
 

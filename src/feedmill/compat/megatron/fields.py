@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from feedmill.errors import ConfigError
 from feedmill.formats.yamls import read_settings
-from feedmill.planning.dialects.megatron import attribute
-from feedmill.planning.dialects.megatron_settings import batch_settings
+from feedmill.planning.dialects.megatron import attribute, batch_settings
 from feedmill.storage import open_store, split_url
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from feedmill.formats.settings import Origin, Setting, Table, mapped, no_effect, refused
+from feedmill.formats.settings import Origin, Table, alike, mapped, no_effect, refused
 
 _CORES = no_effect("all cores are used")
 _MODEL = no_effect("it sizes the model, not the data")
 _NULL = no_effect("only with NullTokenizer, which has no texts")
 _VOCABULARY = mapped("vocab.json (or vocab.txt) and merges.txt in one folder")
-
-
-def _all(setting: Setting, names: str) -> dict[str, Setting]:
-    return dict.fromkeys(names.split(), setting)
 
 
 PREPROCESS = Table(
@@ -34,17 +30,17 @@ PREPROCESS = Table(
         "workers": mapped("number of processes, one per core without it; the files are the same"),
         "tokenizer_type": mapped("the kind of tokenizer"),
         "tokenizer_model": mapped("a folder or file on this machine; nothing is downloaded"),
-        **_all(_VOCABULARY, "vocab_file merge_file"),
+        **alike(_VOCABULARY, "vocab_file merge_file"),
         "tokenizer_hf_no_include_special_tokens": mapped("without the tokenizer's template"),
         "log_interval": no_effect("a progress bar shows the rate"),
-        **_all(_CORES, "workers_to_check max_documents"),
+        **alike(_CORES, "workers_to_check max_documents"),
         "vocab_size": no_effect("the size of the vocabulary is the tokenizer's own"),
         "vocab_extra_ids": no_effect("the original sets it to 0"),
-        **_all(_MODEL, "padded_vocab_size no_pad_vocab_size make_vocab_size_divisible_by"),
+        **alike(_MODEL, "padded_vocab_size no_pad_vocab_size make_vocab_size_divisible_by"),
         "trust_remote_code": no_effect("no code of a tokenizer is run"),
-        **_all(no_effect("fast and slow tokenizers give the same ids"), "tokenizer_hf_no_use_fast use_gigatoken"),
+        **alike(no_effect("fast and slow tokenizers give the same ids"), "tokenizer_hf_no_use_fast use_gigatoken"),
         "chat_template": no_effect("the texts are not conversations; for these, see `feedmill tokenize --chat`"),
-        **_all(_NULL, "null_tokenizer_eod_id null_tokenizer_pad_id"),
+        **alike(_NULL, "null_tokenizer_eod_id null_tokenizer_pad_id"),
         "find_optimal_num_workers": refused("it only measures the original; all cores are used by default"),
         "tokenizer_metadata": refused("it can name another class of tokenizer, which is code"),
         "tokenizer_special_tokens": refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from feedmill.formats.settings import Origin, Setting, Table, mapped, no_effect, refused
+from feedmill.formats.settings import Origin, Setting, Table, alike, mapped, no_effect, refused
 
 _MODELS = "modalities/config/instantiation_models.py"
 _CONFIG = "modalities/config/config.py"
@@ -15,10 +15,6 @@ _TEXT = mapped("a folder on this machine, or the tokenizer.json in it")
 _CHANGES = "it would change the tokens of documents; `feedmill filter --max-length` drops long ones"
 
 
-def _all(setting: Setting, names: str) -> dict[str, Setting]:
-    return dict.fromkeys(names.split(), setting)
-
-
 PACKING = Table(
     face="`settings` of `pack_encoded_data`",
     origin=(Origin("fields", _MODELS, "PackedDatasetComponentsInstantiationModel.PackedDatasetSettings"),),
@@ -29,7 +25,7 @@ PACKING = Table(
         "jq_pattern": mapped("the text of a line"),
         "eod_token": mapped("the token after each document"),
         "num_cpus": no_effect("number of processes; the file is the same"),
-        **_all(_QUEUES, "processing_batch_size raw_samples_queue_size processed_samples_queue_size"),
+        **alike(_QUEUES, "processing_batch_size raw_samples_queue_size processed_samples_queue_size"),
     },
     open=True,
 )
@@ -97,13 +93,13 @@ COMMANDS = Table(
         )
     ),
     settings={
-        **_all(mapped("the configuration"), "config_file_path config_path"),
-        **_all(mapped("the files to read"), "src_path src_paths input_data_path input_data_root_path"),
+        **alike(mapped("the configuration"), "config_file_path config_path"),
+        **alike(mapped("the files to read"), "src_path src_paths input_data_path input_data_root_path"),
         "input_file_list_path": mapped("the list of the files to read"),
-        **_all(mapped("the file to write"), "index_path target_path output_data_path output_chunk_file_path"),
+        **alike(mapped("the file to write"), "index_path target_path output_data_path output_chunk_file_path"),
         "file_existence_policy": mapped("what to do if the target exists"),
-        **_all(mapped("the chunk, and their number"), "chunk_id num_chunks"),
-        **_all(mapped("seed of the order; without it, one is drawn and shown"), "seed global_seed"),
+        **alike(mapped("the chunk, and their number"), "chunk_id num_chunks"),
+        **alike(mapped("seed of the order; without it, one is drawn and shown"), "seed global_seed"),
         "batch_size": no_effect("batches are limited by bytes; the order is the same"),
     },
 )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from feedmill.errors import ConfigError
 from feedmill.formats.settings import Fate
 from feedmill.formats.yamls import read_settings
-from feedmill.planning.dialects.vla_settings import SETTINGS, named, nested, put
+from feedmill.planning.dialects.vla import SETTINGS, named, nested, put
 from feedmill.samples.robotics.relative import PoseGroup, pose_groups
 from feedmill.storage import open_store, split_url
 

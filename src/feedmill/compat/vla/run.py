@@ -20,8 +20,7 @@ from feedmill.formats.yamls import read_settings
 from feedmill.loading.encoder import TaskEncoder, drawn
 from feedmill.loading.failures import SkipSample
 from feedmill.loading.loader import Loader
-from feedmill.planning.dialects.vla import epochs_of, samples_per_dataset
-from feedmill.planning.dialects.vla_settings import RECIPE, named, nested
+from feedmill.planning.dialects.vla import RECIPE, epochs_of, named, nested, samples_per_dataset
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.samples.robotics.view import Robotics

@@ -23,8 +23,7 @@ from feedmill.formats.format import named
 from feedmill.formats.registry import targets
 from feedmill.formats.sample import Sample
 from feedmill.formats.sniff import sniff
-from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tar.tables import ScannedShards
+from feedmill.formats.tar.dataset import ScannedShards, TarDataset
 from feedmill.formats.tar.wids import INDEX, write_wids
 from feedmill.formats.vla.manifest import MANIFEST, Row, manifest_text
 from feedmill.samples.description import CRUDE, describe_type

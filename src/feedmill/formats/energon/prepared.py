@@ -44,8 +44,7 @@ from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
-from feedmill.formats.tar.dataset import TarDataset
-from feedmill.formats.tar.tables import ShardTable, first_places
+from feedmill.formats.tar.dataset import ShardTable, TarDataset, first_places
 from feedmill.jobs.threads import ordered_map
 from feedmill.jobs.work_folder import has_journal
 from feedmill.kernels.files import tar

@@ -35,9 +35,8 @@ from feedmill.formats.img2dataset import STATS
 from feedmill.formats.offsets import Extents, Int64s, hash_words
 from feedmill.formats.sample import Sample, Source, no_such_key
 from feedmill.formats.tables.dataset import TableDataset, open_columns
-from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.index import plain_shards
-from feedmill.formats.tar.tables import ShardTable
 from feedmill.kernels.bounds import ranges
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import Entry, Store

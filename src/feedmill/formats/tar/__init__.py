@@ -1,8 +1,8 @@
-"""Tars of samples: `dataset.py`, scanning and parsing (`scan.py`, `index.py`, `samples.py`), and `write.py`.
+"""Tars of samples: `dataset.py` knows where each is and parses it; scanning (`scan.py`, `index.py`), and `write.py`.
 
 `names.py` expands lists and patterns of shards, braces and globs; `opening.py` unpacks compressed shards; `finished.py`
-records finished shards in a journal; `wids.py` reads and writes an index of shards; `tables.py` knows where each sample
-of a dataset is; `strays.py` finds members that spoil samples, and `regrouped.py` joins parts that are not adjacent.
+records finished shards in a journal; `wids.py` reads and writes an index of shards; `strays.py` finds members that
+spoil samples, and `regrouped.py` joins parts that are not adjacent.
 """
 
 from feedmill.formats.format import SAMPLES, Format, TargetFormat

@@ -34,9 +34,9 @@ from feedmill.errors import FeedmillError
 from feedmill.formats.arrays import read_arrays, write_arrays
 from feedmill.formats.offsets import Int64s
 from feedmill.formats.sample import no_such_key
+from feedmill.formats.tar.dataset import ScannedShards, ShardTable, with_remarks
 from feedmill.formats.tar.scan import Unread, in_file, scan_shard
 from feedmill.formats.tar.strays import printable, samples_of
-from feedmill.formats.tar.tables import ScannedShards, ShardTable, with_remarks
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Entry, LocalStore, Store

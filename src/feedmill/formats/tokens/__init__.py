@@ -10,7 +10,7 @@ fixed length, and a plan packed rows, all by one gathering of ranges.
   ranges into an array; `masks.py`: loss masks.
 - `windows.py`, over `window_layout.py`: windows, each a `window.py`; `shifted.py`: as inputs and targets;
   `ordered.py`: over documents in another order.
-- `manifest.py`: what a file was made from, and the bounds of its documents; `identity.py`: which tokenizer made it.
+- `manifest.py`: what a file was made from, and the bounds of its documents.
 """
 
 from feedmill.formats.format import TOKENS, Format, TargetFormat

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from feedmill.formats.format import OpenRequest
-from feedmill.formats.tar.dataset import TarDataset
+from feedmill.formats.tar.dataset import ShardTable, TarDataset
 from feedmill.formats.tar.index import indexed_shards
-from feedmill.formats.tar.tables import ShardTable
 from feedmill.formats.vla.manifest import Row, missing_shard, read_rows, shard_path, wrong_count
 from feedmill.storage import Entry, Store
 

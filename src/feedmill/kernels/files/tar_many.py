@@ -10,7 +10,7 @@ _DOT, _SLASH, _LOW = 46, 47, 95
 
 @kernel("i64[:], i64[:], u8[:], i64, out i64[:,:], out i64[:], out i64[:], out i64[:]")
 def plain_samples(addresses, lengths, header, place, members, firsts, keys, alike):  # type: ignore[no-untyped-def]
-    """Locate the parts of samples with plain headers (see `feedmill.formats.tar.samples.parse_plain`).
+    """Locate the parts of samples with plain headers (see `feedmill.formats.tar.dataset.parse_plain`).
 
     Args:
         addresses, lengths: int64[n], where each sample is in memory, and its bytes.

@@ -13,9 +13,9 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from feedmill.errors import ConfigError
-from feedmill.loading.progress import Progress
-from feedmill.loading.state import NOTHING_ALLOWED, make_state
+from feedmill.loading.progress import Progress, make_state
 from feedmill.planning.dealing.grid import Grid
+from feedmill.planning.resuming.resume import Allowed
 
 _MARK, _STATE, _LATER = "feedmill_torch", "feedmill_loader", "_steps_since_snapshot"
 VERSION = 1
@@ -96,7 +96,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
         _check_in_order(list(_states_in(state, _MARK)))
         packed = [each for each in found if "windows" in each]
         latest = max(found, key=lambda each: int(each["position"]))
-        self._begin = self._begin.resumed(packed or latest, NOTHING_ALLOWED)
+        self._begin = self._begin.resumed(packed or latest, Allowed())
         self._progress = replace(self._begin)
         self._resumed = False
 
@@ -115,7 +115,7 @@ class LoaderDataset(IterableDataset[Any]):  # type: ignore[misc]
     def _load_own(self, state: Mapping[str, Any]) -> None:
         if state[_MARK] != VERSION:
             raise ConfigError("the state of the DataLoader's worker is of another release", kind="bad-state")
-        now = self._shared(self._begin.resumed(state["loader"], NOTHING_ALLOWED))
+        now = self._shared(self._begin.resumed(state["loader"], Allowed()))
         saved = state["workers"], state["layout"]
         if max(now.every, saved[0]) > 1 and saved != (now.every, now.describe_layout()):
             raise ConfigError(

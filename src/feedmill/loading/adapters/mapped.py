@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from feedmill.errors import ConfigError, FeedmillError, MissingExtra, shortened
-from feedmill.jobs.policy import whole
+from feedmill.errors import ConfigError, FeedmillError, MissingExtra, integer, shortened
 from feedmill.loading.batches import BatchMaker
 from feedmill.loading.collate import collate, to_torch
 from feedmill.loading.plan import PlainPlan, completed
@@ -54,14 +53,14 @@ class PlanDataset(_Dataset):
         samples: int | None = None,
         seed: int | None = None,
     ) -> None:
-        length = plan.length if samples is None else whole("samples", samples)
+        length = plan.length if samples is None else integer("samples", samples)
         if samples is not None and not 0 < samples <= (samples if plan.length is None else plan.length):
             raise ConfigError(
                 f"samples={samples} is invalid: the plan has {'no end' if plan.length is None else plan.length}",
                 fix="Give a number from 1 to the length of the plan.",
             )
         self.plan, self.length = plan, length
-        seed = whole("seed", plan.seed if seed is None else seed)
+        seed = integer("seed", plan.seed if seed is None else seed)
         self._maker = BatchMaker(
             completed(plan), transform, None, lists=True, seed=seed, rank=0, substitute=False, stall=None
         )
@@ -103,7 +102,7 @@ class PlanDataset(_Dataset):
         return f"PlanDataset({'endless' if self.length is None else f'{self.length:,} samples'}, {self.plan!r})"
 
     def _checked(self, position: int) -> int:
-        number = whole("the index of a sample", position)
+        number = integer("the index of a sample", position)
         if number < 0:
             number += len(self)
         if number < 0 or (self.length is not None and number >= self.length):

@@ -9,9 +9,16 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.dealing.cuts import BudgetGrid
-from feedmill.planning.dealing.dealer import BudgetDealer, Dealer, dealing_of
+from feedmill.planning.dealing.dealer import (
+    BudgetDealer,
+    Dealer,
+    check_groups,
+    check_layout,
+    dealing_of,
+    deals_slices,
+    dealt_together,
+)
 from feedmill.planning.dealing.grid import Grid, borders_of
-from feedmill.planning.dealing.homogeneous import check_groups, check_layout, deals_slices, dealt_together
 from feedmill.planning.dealing.rules import Balance, Dealing
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Dialects: recipes of other tools, translated to Feedmill's own recipes as plain data for the common compiler.
 
-A dialect is one module with a function that converts parsed data to a `Translation`: the recipe's data, and the origin
-of its values. Recipes in a dialect are validated and compiled like any other, and errors refer to the lines of the
-original files.
+A dialect is one module with its tables of settings (`TABLES`) and a function that converts parsed data to a
+`Translation`: the recipe's data, and the origin of its values. Recipes in a dialect are validated and compiled like any
+other, and errors refer to the lines of the original files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The nodes of a plan: pure, invertible maps from positions to samples, composed into a tree."""
 
 from feedmill.planning.nodes.base import Leaf, Located, Node
-from feedmill.planning.nodes.blend import Blend, EpochizedBlend, Interleaved, StagedBlend
-from feedmill.planning.nodes.concat import Concat
+from feedmill.planning.nodes.blend import Blend, Concat, EpochizedBlend, Interleaved, StagedBlend
 from feedmill.planning.nodes.curriculum import Curriculum
 from feedmill.planning.nodes.groups import Groups
 from feedmill.planning.nodes.repeat import Repeat

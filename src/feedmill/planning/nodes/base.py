@@ -238,6 +238,16 @@ class Node(ABC):
                 fix="Remove it, or set 'groups' on the source that it is for.",
             )
 
+    def described_groups(self) -> str:
+        """Return the description of the first groups at or below this node, for messages."""
+        below = [self]
+        while below:
+            part = below.pop(0)
+            if part.tag == "groups":
+                return part.describe()
+            below += part.children
+        return self.describe()
+
     def finite(self, parent: str) -> int:
         """Return the length, for parents that need a finite node.
 

@@ -320,14 +320,3 @@ def bounds_of_groups(values: npt.NDArray[Any], by: str) -> IntArray:
 def groups_in(node: Node) -> list[Groups]:
     """Return the groups of a tree."""
     return [node] if isinstance(node, Groups) else [found for child in node.children for found in groups_in(child)]
-
-
-def described(node: Node) -> str:
-    """Return the description of the first groups at or below a node, for messages."""
-    below = [node]
-    while below:
-        part = below.pop(0)
-        if isinstance(part, Groups):
-            return part.describe()
-        below += part.children
-    return node.describe()

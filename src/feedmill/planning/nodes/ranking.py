@@ -29,7 +29,7 @@ import xxhash
 
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.planning.nodes.base import IntArray, Leaf, Node
-from feedmill.planning.nodes.concat import Concat
+from feedmill.planning.nodes.blend import Concat
 from feedmill.planning.nodes.subset import Subsample, Subset
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError
 from feedmill.planning.nodes.base import Epochs, IntArray, Leaf, Node, Wrapper, split, split_each
-from feedmill.planning.nodes.concat import Concat
+from feedmill.planning.nodes.blend import Concat
 from feedmill.planning.nodes.subset import Subsample, Subset
 from feedmill.planning.permutation import Keys, branch, permute, unpermute
 

@@ -24,11 +24,9 @@ from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.format import ALL_SPLITS, TRAIN_OR_ALL
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.base import TokenDataset
-from feedmill.formats.tokens.identity import Identity, identities
 from feedmill.formats.tokens.windows import WindowDataset
 from feedmill.planning.bounds import longest
-from feedmill.planning.dealing.dealer import dealing_of
-from feedmill.planning.dealing.homogeneous import bad_homogeneous, check_drawn, check_skip
+from feedmill.planning.dealing.dealer import bad_batches, check_drawn, check_skip, dealing_of
 from feedmill.planning.dialects import Place
 from feedmill.planning.mixing.blend import exact_sum, exact_weight, normalize
 from feedmill.planning.nodes import (
@@ -44,8 +42,7 @@ from feedmill.planning.nodes import (
     Subset,
 )
 from feedmill.planning.nodes.base import LONGEST
-from feedmill.planning.nodes.blend import Caps
-from feedmill.planning.nodes.concat import common_group
+from feedmill.planning.nodes.blend import Caps, common_group
 from feedmill.planning.nodes.repeat import epochs_of
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import BlendableDataset, Nanoset
@@ -53,7 +50,7 @@ from feedmill.planning.packing.options import Packing
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.proxy import Proxy, drawn_of, expected, is_about, samples_for, scaled_length
+from feedmill.planning.proxy import Proxy, expected, is_about, samples_for, scaled_length
 from feedmill.planning.recipes.cells import drawn_cells, rule_of, selected, staged
 from feedmill.planning.recipes.member import (
     as_described,
@@ -75,7 +72,7 @@ from feedmill.planning.recipes.member import (
 )
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.tokens import Tokens, per_sample, per_sample_of_many
+from feedmill.planning.tokens import Identity, Tokens, identities, per_sample, per_sample_of_many
 from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import open as open_dataset
@@ -734,8 +731,8 @@ class Walk:
         return self.drawn(cut, name)
 
     def drawn(self, node: Leaf | Subset, name: str) -> Node:
-        """Return the samples of a source that are drawn from: all of them, or for a proxy its share."""
-        size = drawn_of(node.length, self.compiler.factor)
+        """Return the samples of a source that are drawn from: all of them, or for a proxy its share, rounded up."""
+        size = ceil(node.length * self.compiler.factor)
         return node if size == node.length else Subsample(node, derive(self.seed, "proxy", name), size)
 
     def subset(
@@ -903,7 +900,7 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
         with recipe_line(walk.file, here):
             found = {}
             if walk.episodes(member).get("normalize"):
-                raise bad_homogeneous("'normalize' and batches of one value of a field", "Use homogeneous by 'source'.")
+                raise bad_batches("'normalize' and batches of one value of a field", "Use homogeneous by 'source'.")
             for value, share, selected in _split(walk.source(member, here), member, by):
                 own = f"{name}[{by}={value}]"
                 leaf = walk.compiler.leaf(selected, own, walk.file.where(here))
@@ -935,11 +932,11 @@ def by_field(walk: Walk, model: RecipeModel, wanted: HomogeneousModel) -> Node:
 def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fraction, SelectedDataset]]:
     """Yield each value of the field in ascending order, with its share of the member's samples, and these samples."""
     if isinstance(dataset, TokenDataset | WindowDataset | CellTokens):
-        raise bad_homogeneous(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
+        raise bad_batches(f"{dataset.url} is token data, which has no fields", "Use homogeneous by 'source'.")
     values = dataset.costs(by)
     if values is None:
         fields = ", ".join(dataset.cost_fields) or "none"
-        raise bad_homogeneous(
+        raise bad_batches(
             f"{dataset.url} has no numeric field {by!r} (its numeric fields: {fields})",
             dataset.costs_advice(by),
         )
@@ -949,7 +946,7 @@ def _split(dataset: Dataset, member: Member, by: str) -> Iterator[tuple[int, Fra
         start, stop = cut.start, cut.start + cut.length
     found, group, counts = np.unique(values[start:stop], return_inverse=True, return_counts=True)
     if len(found) > MOST_VALUES:
-        raise bad_homogeneous(
+        raise bad_batches(
             f"{dataset.url} has {len(found):,} values of {by!r}, from {found[0]:,} to {found[-1]:,}: batches of one"
             f" value allow at most {MOST_VALUES:,}",
             "Store a field with a bucket number, and use that field.",

@@ -17,7 +17,7 @@ from feedmill.formats.base import Order
 from feedmill.planning.dialects import Place
 from feedmill.planning.nodes import Curriculum, Groups, Leaf, Node, Repeat, shuffled
 from feedmill.planning.nodes.base import unique_names
-from feedmill.planning.nodes.groups import bounds_of_groups, described
+from feedmill.planning.nodes.groups import bounds_of_groups
 from feedmill.planning.nodes.ranking import ranking_of, values_of
 from feedmill.planning.nodes.shuffle import usual_block
 from feedmill.planning.permutation import derive
@@ -200,7 +200,7 @@ def whole_groups(node: Repeat, name: str) -> Repeat:
 def no_whole_group(node: Node, length: int) -> ConfigError:
     """Return the error for a length in which no group fits."""
     return ConfigError(
-        f"{length:,} samples are less than one group ({described(node)})",
+        f"{length:,} samples are less than one group ({node.described_groups()})",
         kind="bad-recipe",
         fix="Use more samples.",
     )
@@ -209,7 +209,7 @@ def no_whole_group(node: Node, length: int) -> ConfigError:
 def rounded(name: str, asked: int, length: int, node: Node) -> str:
     """Return what happened to a length that is not whole groups."""
     return (
-        f"{name}: {asked:,} samples are {length:,}, which are whole groups ({described(node)}):"
+        f"{name}: {asked:,} samples are {length:,}, which are whole groups ({node.described_groups()}):"
         f" {asked - length:,} of the last group are left out"
     )
 
