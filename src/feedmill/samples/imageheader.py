@@ -36,6 +36,8 @@ _TIFF_MODES = {
 }
 _TIFF_TYPES = {1: "B", 3: "H", 4: "I"}
 _MOST_STRIPS = 1 << 16
+_segment = struct.Struct(">BBH").unpack_from
+"""Start byte, marker and length of a segment of a JPEG."""
 
 
 def image_header(data: bytes) -> Header | None:
@@ -102,12 +104,14 @@ def may_be_turned(data: bytes | memoryview) -> bool:
 def _jpeg_orientation(data: bytes | memoryview) -> int | None:
     """Return the orientation of a JPEG; None if only Pillow can determine it. Raises for a truncated header."""
     offset, exif, has_xmp = 2, b"", False
-    while data[offset] == 0xFF and data[offset + 1] != 0xDA:
-        if data[offset + 1] == 0xFF:
+    while True:
+        start, marker, length = _segment(data, offset)
+        if start != 0xFF or marker == 0xDA:
+            break
+        if marker == 0xFF:
             offset += 1
             continue
-        (length,) = struct.unpack_from(">H", data, offset + 2)
-        if data[offset + 1] == 0xE1:
+        if marker == 0xE1:
             segment = bytes(data[offset + 4 : offset + 2 + length])
             if exif and segment.startswith(b"Exif\0\0"):
                 return None  # Pillow joins them
@@ -151,9 +155,10 @@ def _jpeg(data: bytes) -> Header | None:
     if not data.endswith(b"\xff\xd9"):
         return None
     offset = 2
-    while data[offset] == 0xFF:
-        marker = data[offset + 1]
-        (length,) = struct.unpack_from(">H", data, offset + 2)
+    while True:
+        start, marker, length = _segment(data, offset)
+        if start != 0xFF:
+            return None
         if marker in _JPEG_FRAMES:
             bits, height, width, components = struct.unpack_from(">BHHB", data, offset + 4)
             if bits != 8 or not width or not height or components not in _JPEG_MODES:
@@ -163,7 +168,6 @@ def _jpeg(data: bytes) -> Header | None:
         if (marker == 0xE2 and data.startswith(b"MPF\0", offset + 4)) or marker == 0xFF or 0xD0 <= marker <= 0xDA:
             return None
         offset += 2 + length
-    return None
 
 
 def _png(data: bytes) -> Header | None:

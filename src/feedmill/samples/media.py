@@ -131,11 +131,15 @@ class MediaFilter:
             name: Name of the file.
             head: Its first `HEAD_LENGTH` bytes, or more.
         """
-        if not self.may_hold(name):
+        by_extension = self.strategy == "EXTENSION"
+        if not by_extension and not self.may_hold(name):
             return None
-        kind = None if self.strategy == "EXTENSION" else kind_of_header(head)
-        if kind is None and (kind := kind_of_name(name)) and _extension(name) in AMBIGUOUS_EXTENSIONS:
-            return kind if is_transport_stream(head) else None
+        kind = None if by_extension else kind_of_header(head)
+        if kind is None:
+            extension = _extension(name)  # once: of small images, much of the time is for their names
+            kind = _KINDS.get(extension)
+            if kind and extension in AMBIGUOUS_EXTENSIONS and not is_transport_stream(head):
+                return None
         return kind
 
 
