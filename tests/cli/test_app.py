@@ -24,6 +24,7 @@ from feedmill.cli.app import app
 from feedmill.cli.command import Json
 from feedmill.cli.verbs import FRONT, GROUPS, VERBS, Verb
 from feedmill.errors import DataError
+from helpers import warm
 from helpers.tars import make_shards
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -192,7 +193,7 @@ def test_a_closed_pipe_is_quiet() -> None:
         "sys.argv = ['feedmill', 'lines']\n"
         "app.main()\n"
     )
-    child = subprocess.Popen(
+    child = warm.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -348,7 +349,7 @@ def test_ctrl_c_beside_a_server_that_never_answers(words: list[str], tmp_path: P
         }
         command = [sys.executable, "-m", "feedmill", *words, "s3://bucket/data"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with subprocess.Popen(
+        with warm.Popen(
             command, env={**os.environ, **settings, "PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}, **pipes
         ) as child:
             server.settimeout(240)

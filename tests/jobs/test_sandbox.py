@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from feedmill.jobs.sandbox import Failure, Sandbox
+from helpers import warm
 
 
 def act(item: str) -> str:
@@ -97,7 +98,7 @@ def act(item):
     while True: pass
 list(Sandbox(act, 600).map(["x"]))
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+    with warm.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert alive(child)
