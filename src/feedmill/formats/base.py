@@ -42,7 +42,6 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, DataError, FeedmillError, Hinted, NotFound, shortened
 from feedmill.formats.batches import Batch, Fields, Want
 from feedmill.formats.costs import INDEXED, LOSS_TOKENS, checked_costs
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import Extents
 from feedmill.formats.sample import Decode, Sample, Source, split_name
 from feedmill.notebooks import Showable
@@ -126,6 +125,8 @@ def _cannot_collate(batch: list[Any], **_: Any) -> Any:
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as WithDefault
+
+    from feedmill.formats.mediatable import MediaTable
 
     Read = WithDefault("Read", default=Any, covariant=True)
 else:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import orjson
+import msgspec
 
 from feedmill.errors import DataError
 from feedmill.storage import Store
@@ -17,11 +16,11 @@ def decode_json(data: bytes) -> Any:
     msgspec parses standard JSON, with exact integers of any size. Other input that `json` accepts (NaN, Infinity, lone
     surrogates, UTF-16) is parsed by `json`. Raises `ValueError` or `RecursionError`.
     """
-    import msgspec
-
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        import json
+
         return json.loads(data)
 
 
@@ -33,8 +32,8 @@ def read_object(store: Store, path: str, *, kind: str, fix: str) -> dict[str, An
         DataError: it is not JSON, or no object; with this `kind` and `fix`. Or it is too large (`Store.read_small`).
     """
     try:
-        content = orjson.loads(store.read_small(path))
-    except orjson.JSONDecodeError as error:
+        content = msgspec.json.decode(store.read_small(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid_file(store, path, str(error), kind=kind, fix=fix) from None
     if not isinstance(content, dict):
         raise invalid_file(store, path, "it is not a JSON object", kind=kind, fix=fix)

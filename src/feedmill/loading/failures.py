@@ -8,7 +8,6 @@ layout and every resume sees the same substitute, all ranks keep their number of
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -236,6 +235,8 @@ def _check_writable(path: Path) -> None:
 
 def _append(path: Path, failure: Failure) -> None:
     """Append one line with one write, so that ranks can share a file."""
+    import json
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)

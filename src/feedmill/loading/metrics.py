@@ -20,10 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from feedmill.errors import ConfigError
-from feedmill.storage.fetching.fetch import counters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,6 +204,8 @@ class Metrics:
     def snapshot(self) -> dict[str, Any]:
         """Return all figures as plain data; rates are relative to the time in which batches were requested."""
         busy = max(self.step_seconds, self.wait_seconds, 1e-9)
+        from feedmill.storage.fetching.fetch import counters
+
         return {
             "rank": self.rank,
             "batches": self.batches,
@@ -294,6 +293,8 @@ class Metrics:
     def _write(self, where: Telemetry) -> None:
         sources = self._sources_now() if where.jsonl is not None or where.prometheus is not None else []
         if where.jsonl is not None:
+            import orjson
+
             with open(self._path(where.jsonl), "ab", buffering=0) as file:
                 more = {"sources": sources, "unit": self._unit} if sources else {}
                 file.write(orjson.dumps({"time": time.time(), **self.snapshot(), **more}) + b"\n")

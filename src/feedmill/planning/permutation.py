@@ -54,9 +54,9 @@ def derive(seed: int, *words: int | str) -> int:
             parts.append(b"s%d:%s;" % (len(text), text))
         else:
             parts.append(b"i%d;" % word)
-    import hashlib
+    from _blake2 import blake2b  # that of `hashlib`, which loads OpenSSL: 2 ms of every start
 
-    return int.from_bytes(hashlib.blake2b(b"".join(parts), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(b"".join(parts), digest_size=8).digest(), "little")
 
 
 @overload

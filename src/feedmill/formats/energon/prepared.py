@@ -40,13 +40,12 @@ from feedmill.formats.energon.database import INDEX, MAX_SAMPLES, META, bad_inde
 from feedmill.formats.energon.sidecar import ShardRecord, Splits, read_splits
 from feedmill.formats.energon.sidecar import read as read_records
 from feedmill.formats.format import TRAIN_OR_ALL, OpenRequest
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.objects import invalid_file, read_object
 from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_full
 from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import ShardTable, TarDataset, first_places
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unit_files import has_journal
+from feedmill.jobs.work_folder import has_journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
 
     from feedmill.formats.energon.all_offsets import AllOffsets
     from feedmill.formats.energon.members import Members
+    from feedmill.formats.mediatable import MediaTable
 
 
 INFO, INFO_YAML = f"{META}/.info.json", f"{META}/.info.yaml"

@@ -30,7 +30,6 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.costs import bad_cost
-from feedmill.formats.mediatable import MediaTable
 from feedmill.formats.offsets import (
     Extents,
     Int64s,
@@ -54,6 +53,7 @@ from feedmill.storage import Store
 from feedmill.storage.limits import max_unpacked, too_large
 
 if TYPE_CHECKING:
+    from feedmill.formats.mediatable import MediaTable
     from feedmill.formats.tar.scan import Unread
 
 

@@ -36,11 +36,11 @@ from feedmill.planning.dealing.grid import Grid, Step, Steps, share
 from feedmill.planning.dealing.rules import SLOTS, Balance, Budget, Dealing
 from feedmill.planning.nodes import Interleaved, Skip
 from feedmill.planning.nodes.base import LONGEST, Located, Node
-from feedmill.planning.packing.spans import LocatedSpans
 from feedmill.planning.permutation import branch, derive, permute
 
 if TYPE_CHECKING:
     from feedmill.planning.dealing.cuts import BudgetGrid, Cut
+    from feedmill.planning.packing.spans import LocatedSpans
     from feedmill.planning.plan import Plan
 
 logger = logging.getLogger("feedmill")
@@ -81,14 +81,14 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
     if own is None:
         node = getattr(plan, "node", None)
         free = wanted is not None or budget is not None
-        own = Dealing("contiguous" if node is not None and not free and _deals_slices(plan) else "shuffled")
+        own = Dealing("contiguous" if node is not None and not free and _is_in_slices(plan) else "shuffled")
     kept = own.balance if deal in (None, "shuffled") else None
     if own.balance is not None and kept is None and wanted is None:
         logger.warning("deal=%r overrides the recipe's balance by %s", deal, own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
-def _deals_slices(plan: Any) -> bool:
+def _is_in_slices(plan: Any) -> bool:
     """Return whether a node of a plan is in slices. It is looked up once: a plan can have thousands of nodes."""
     known = plan.__dict__.get("_in_slices")
     if known is None:

@@ -17,7 +17,6 @@ itself: `_AT_ONCE` samples are copied at a time.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -157,6 +156,8 @@ def ranking_of(node: Node, by: str, sources: Sequence[Dataset | None]) -> Rankin
     count = node.finite("'curriculum'")
     if count < TABLE_FROM:
         return ranked(values_of(node, by, sources))
+    import hashlib
+
     from feedmill.storage.folders import cache_folder
     from feedmill.storage.locks import FileLock
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,6 +14,7 @@ _BUFFER = re.compile(r" buffer ([0-9,]+),")
 def fingerprint_of(parts: Mapping[str, str]) -> str:
     """Return one hash of the components in `Plan.fingerprints`."""
     import hashlib
+    import json
 
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
