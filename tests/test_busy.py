@@ -12,8 +12,8 @@ from feedmill.cli.app import app
 from feedmill.errors import FeedmillError
 from feedmill.indexing.prepare import prepare
 from feedmill.indexing.repair import repair
-from feedmill.jobs.unit_files import FOLDER
 from feedmill.jobs.work import alone
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.storage import LocalStore
 from feedmill.storage.locks import FileLock
 from test_links import VERBS

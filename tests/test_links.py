@@ -22,7 +22,7 @@ from typer.testing import CliRunner, Result
 import feedmill as fm
 from feedmill.cli.app import app
 from feedmill.formats.tokens.pbin import write_pbin
-from feedmill.jobs.unit_files import FOLDER
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.storage import LocalStore
 from helpers.document_datasets import write_documents, write_tree
 from helpers.tars import tar_bytes

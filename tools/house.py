@@ -1,7 +1,8 @@
-"""How large the house is, and how long the ways through it: `python tools/house.py [--json]`.
+"""How large the house is, and how long the ways through it: `python tools/house.py [--json | --ways]`.
 
 Counts come from the syntax trees of ``src/feedmill`` (imports inside functions and for types included), the ways from a
-profiler's hook on the second call of each of six journeys, which is when nothing is imported any more.
+profiler's hook on the second call of each of six journeys, which is when nothing is imported any more. With ``--ways``
+the files of each journey are listed as it first enters them, with the lines of them that run.
 """
 
 from __future__ import annotations
@@ -266,6 +267,30 @@ def followed(call: Callable[[], Any]) -> dict[str, int]:
     return {"files": len(seen), "lines": sum(_lines(Path(each)) for each in seen), "deepest stack": deepest}
 
 
+def hops(call: Callable[[], Any]) -> dict[str, tuple[str, set[int]]]:
+    """The files that a call runs through, in order: the first function of each, and which of its lines run."""
+    found: dict[str, tuple[str, set[int]]] = {}
+    prefix = f"{SOURCE}{os.sep}"
+
+    def hook(frame: Any, event: str, _: Any) -> Any:
+        path = frame.f_code.co_filename
+        if not path.startswith(prefix):
+            return None
+        ran = found.setdefault(path.removeprefix(prefix), (frame.f_code.co_qualname, set()))[1]
+        if event == "line":
+            ran.add(frame.f_lineno)
+        return hook
+
+    threading.settrace(hook)
+    sys.settrace(hook)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+    return found
+
+
 @cache
 def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
@@ -300,8 +325,21 @@ def house() -> dict[str, Any]:
     return facts
 
 
+def show_ways() -> None:
+    """Print the files of each journey."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        for name, call in journeys(Path(folder)):
+            call()
+            print(f"\n{name}\n")
+            for path, (first, ran) in hops(call).items():
+                print(f"{len(ran):4} of {_lines(SOURCE / path):4} lines  {path}  ({first})")
+
+
 def main() -> None:
     """Print the figures, as tables of Markdown or, with ``--json``, as JSON."""
+    if "--ways" in sys.argv:
+        show_ways()
+        return
     facts = house()
     if "--json" in sys.argv:
         print(json.dumps(facts, indent=1))

@@ -53,7 +53,7 @@ from feedmill.planning.orders import (
 )
 from feedmill.planning.permutation import derive
 from feedmill.planning.plan import Plan
-from feedmill.planning.resuming import proof
+from feedmill.planning.resuming import resume as proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from helpers.durations import examples
 from helpers.number_dataset import Growing

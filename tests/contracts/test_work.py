@@ -17,8 +17,8 @@ import pytest
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.journal import LOCK, UNITS, Journal, place_of, scratch_of
 from feedmill.jobs.parts import PartEngine
-from feedmill.jobs.unit_files import FOLDER, JOB
 from feedmill.jobs.work import Work, alone, settle, tidy
+from feedmill.jobs.work_folder import FOLDER, JOB
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.locks import FileLock
 from feedmill.storage.remote.locks import lock_path

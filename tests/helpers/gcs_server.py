@@ -176,7 +176,7 @@ def _headers(found: Object) -> dict[str, str]:
 def gcs_server() -> Iterator[GcsServer]:
     """Run a server for the time of a block."""
     server = GcsServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True)
     thread.start()
     try:
         yield server

@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 def hub_server(files: dict[str, bytes]) -> Iterator[HubServer]:
     """Run a server for the time of a block."""
     server = HubServer(files)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True)
     thread.start()
     try:
         yield server

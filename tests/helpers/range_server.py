@@ -217,7 +217,7 @@ def _tag(data: bytes) -> str:
 def range_server() -> Iterator[RangeServer]:
     """Run a server for the time of a block."""
     server = RangeServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True)
     thread.start()
     try:
         yield server

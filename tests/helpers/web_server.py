@@ -56,12 +56,20 @@ class Site:
 
 
 class Server(uvicorn.Server):
-    """A server that looks for its end every hundredth of a second, not every tenth."""
+    """A server that looks for its end every hundredth of a second, not every tenth, and ends when its requests have."""
 
     async def main_loop(self) -> None:
         await self.on_tick(0)
         while not self.should_exit:
             await asyncio.sleep(0.01)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.002)
 
 
 @contextlib.contextmanager

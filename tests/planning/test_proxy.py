@@ -21,10 +21,9 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.nodes import Leaf, Subsample, Subset
 from feedmill.planning.overview import plan as overview
 from feedmill.planning.permutation import derive
-from feedmill.planning.plan import Plan
+from feedmill.planning.plan import Plan, split_by_source
 from feedmill.planning.proxy import subsamples
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.split_by_source import split_by_source
 from feedmill.tracing.trace import trace
 from helpers.durations import examples
 from helpers.number_dataset import Growing, Numbered

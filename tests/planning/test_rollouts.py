@@ -11,7 +11,7 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.rollouts.commits import Rollouts
 from feedmill.formats.rollouts.numbered import seal
-from feedmill.planning.rollouts.steps import Settings, Steps, draw, runs_of
+from feedmill.planning.rollouts import Settings, Steps, draw, runs_of
 from helpers.rollout_data import answers
 
 

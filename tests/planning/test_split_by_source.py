@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from feedmill.errors import ConfigError
+from feedmill.planning.plan import split_by_source
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.split_by_source import split_by_source
 from helpers.digests import GOLDEN
 
 META = GOLDEN / "metadatasets"

@@ -17,8 +17,7 @@ from tests.helpers.range_server import RangeServer, range_server
 from feedmill.errors import DataError, FeedmillError, StorageError
 from feedmill.storage.fetching import lanes
 from feedmill.storage.fetching.fetch import Fetcher, fetcher
-from feedmill.storage.fetching.flights import Flight
-from feedmill.storage.fetching.lanes import Lane
+from feedmill.storage.fetching.lanes import Flight, Lane
 from feedmill.storage.remote.object_store import RemoteStore
 
 SOON = {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=10), "base": 2}

@@ -114,7 +114,7 @@ class Server(ThreadingHTTPServer):
 def test_many_small_requests_are_in_flight_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Slow, "wanted", 21)
     server = Server(("127.0.0.1", 0), Slow)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         store = RemoteStore(f"http://127.0.0.1:{server.server_address[1]}")
         offsets = [i * 100 * KIB for i in range(40)]
@@ -136,7 +136,7 @@ assert len(RemoteStore(sys.argv[1]).read_ranges("x", [i * 102400 for i in range(
 def test_a_program_that_ends_right_after_its_answers_ends_quietly() -> None:
     """With asyncio one in thirty was aborted."""
     server = Server(("127.0.0.1", 0), Slow)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}"
         for _ in range(3):

@@ -181,7 +181,7 @@ def web(tmp_path) -> Iterator[str]:
     (tmp_path / "a b.txt").write_bytes(b"0123456789")
     (tmp_path / "plain.txt").write_bytes(b"0123456789")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.005,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
@@ -242,7 +242,7 @@ def troubled(tmp_path) -> Iterator[str]:
     (tmp_path / "a.txt").write_bytes(b"0123456789")
     Troubled.errors = Troubled.tries = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Troubled, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread = threading.Thread(target=server.serve_forever, args=(0.005,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     Troubled.silent.clear()

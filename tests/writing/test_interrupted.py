@@ -17,7 +17,7 @@ from feedmill.errors import DataError, FeedmillError
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
 from feedmill.jobs.journal import UNITS
-from feedmill.jobs.unit_files import FOLDER
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.storage import LocalStore
 from feedmill.writing.add_parts import add_parts
 from feedmill.writing.append import append

@@ -9,7 +9,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import DataError
 from feedmill.indexing.check import check
-from feedmill.jobs.unit_files import FOLDER
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.writing.append import append
 from helpers.tars import tar_bytes
 from helpers.written_datasets import files

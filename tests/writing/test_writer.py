@@ -25,7 +25,7 @@ from feedmill.formats.energon.prepared import read_info
 from feedmill.formats.offsets import hash_words
 from feedmill.indexing.check import check
 from feedmill.indexing.prepare import prepare
-from feedmill.jobs.unit_files import FOLDER
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.kernels.files.tar import sample_name
 from feedmill.storage import LocalStore
 from feedmill.storage.limits import parse_size

@@ -5,8 +5,8 @@ documents. `extract/` -> documents -> `tag.py`, `dedupe/`, `near/` -> attributes
 
 - `options.py`: the options of all verbs.
 - `tag.py`: the verb ``tag``. `registry.py` finds taggers by name: those of `taggers/`, and those in modules of the
-  user, which `plugins.py` runs on the data of `plugin_types.py`. `fasttexts.py` is a base of taggers with a model,
-  `sentences.py` splits texts; `data/` has word lists. `models/`: any local model.
+  user, which `plugins.py` runs on the data of `plugin_types.py`. `fasttexts.py` is a base of taggers with a model;
+  `data/` has word lists. `models/`: any local model.
 - `documents.py`: rows as batches of texts; `spans.py`: what a tagger finds in them.
 - `dedupe/`: exact duplicates; `near/`: near-duplicates; `decontaminate/`: questions of benchmarks; `mix/`: filter;
   `extract/`: web archives to documents; `embed.py`: vectors of documents, and of the images of `image_files.py`.

@@ -34,7 +34,8 @@ import orjson
 import xxhash
 
 from feedmill._version import __version__
-from feedmill.documents.file import DocumentFile, RecordFolder, Records, by_folder, relative
+from feedmill.curation.records import Records
+from feedmill.documents.file import DocumentFile, RecordFolder, by_folder, relative
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES
 from feedmill.storage import LocalStore, Store, open_store

@@ -33,7 +33,8 @@ from feedmill.curation.image_files import ImageFile, find_images, has_images, re
 from feedmill.curation.models.files import Named, find_model, name_of, parse
 from feedmill.curation.models.tagger import add_counts, is_on_gpu, load
 from feedmill.curation.options import NPY, PARQUET, Embed
-from feedmill.documents.file import DocumentFile, Records
+from feedmill.curation.records import Records
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.find import find_in_datasets
 from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.documents.rows import parse_documents

@@ -25,9 +25,8 @@ from feedmill.curation import registry
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.models.files import PREFIX
 from feedmill.curation.plugin_types import DocResult, Document, DocumentWithMetadata, Span, TextSlice
-from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import attribute_name
-from feedmill.errors import FeedmillError
+from feedmill.errors import FeedmillError, MissingExtra
 
 __all__ = [
     "BaseRegistry", "BaseTagger", "BaseTaggerWithMetadata", "BuiltInTagger", "DocResult", "Document",
@@ -279,6 +278,18 @@ def split_paragraphs(text: str, remove_empty: bool = True) -> list[TextSlice]:
     """Return the paragraphs with their newlines, by default without blank paragraphs."""
     found = re.finditer(r"[^\n]*\n|[^\n]+", text)
     return [TextSlice(text, *part.span()) for part in found if not remove_empty or part[0].strip()]
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Return the start and end of each sentence, in characters, by BlingFire. Raises `MissingExtra`."""
+    try:
+        from blingfire import text_to_sentences_and_offsets
+    except ImportError:
+        raise MissingExtra("splitting sentences requires the package blingfire", "curation") from None
+    if not text:
+        return []
+    _, offsets = text_to_sentences_and_offsets(text)
+    return [(int(low), int(high)) for low, high in offsets]
 
 
 def split_sentences(text: str, remove_empty: bool = True) -> list[TextSlice]:  # noqa: ARG001 - Dolma's signature

@@ -1,6 +1,6 @@
 """Records of finished files: one for each output of an attribute set, with its inputs and options.
 
-The record of an output is in the place of `feedmill.documents.file`: that of ``x/attributes/<set>/<path>`` is
+The record of an output is in the place of `Records`: that of ``x/attributes/<set>/<path>`` is
 ``x/.feedmill/mix-attributes/<set>/<path>.json``. It is written after the output. It names the inputs of the output, so
 that a later run can decide whether the output is up to date:
 
@@ -19,10 +19,50 @@ from typing import Any
 import msgspec
 import xxhash
 
-from feedmill.documents.file import Records
+from feedmill.documents.file import RecordFolder, beside, inside
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store
 from feedmill.storage.hashed import hash_file
+
+
+class Records:
+    """Small files about the outputs in a folder, each named after its output.
+
+    Those of a run that could not write beside the folder are inside, and are found there by all runs.
+
+    Attributes:
+        places: the places that can have a file, the current one first.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.places = [place for place in (beside(folder), inside(folder)) if place is not None]
+
+    @property
+    def place(self) -> RecordFolder:
+        """Return the place where files are written."""
+        return self.places[0]
+
+    @property
+    def folder(self) -> Store:
+        """Return the folder of the files."""
+        return self.place.store.below(self.place.folder)
+
+    def where(self, output: str) -> RecordFolder | None:
+        """Return the place that has the file about an output, or None if there is none."""
+        return next((place for place in self.places if place.store.exists(place.path(output))), None)
+
+    def write(self, output: str, data: bytes, *, durable: bool = False) -> None:
+        """Write the file about a published output.
+
+        Args:
+            durable: sync it. A file that is lost in a power failure costs only that its output is written again.
+        """
+        write = self.place.store.write_bytes if durable else self.place.store.write_note
+        write(self.place.path(output), data)
+
+    def outputs(self) -> list[str]:
+        """Return the outputs that have a file."""
+        return sorted({output for place in self.places for output in place.outputs()})
 
 
 class FileState(msgspec.Struct):

@@ -61,7 +61,7 @@ class FunctionTagger(Tagger):
 
 
 MODULES = ("lengths", "words", "c4", "gopher", "pii", "repetitions", "code", "starcoder", "licenses", "urls",
-           "fineweb", "language", "detectors", "secrets", "models", "token_repetitions", "unavailable")  # fmt: skip
+           "fineweb", "language", "detectors", "secrets", "models", "token_repetitions")  # fmt: skip
 MODEL = "model"
 """Word of a tagger that is a model: ``model:PATH``."""
 FOLDER_VARIABLE = "FEEDMILL_MODELS"
@@ -70,7 +70,8 @@ FOLDER_VARIABLE = "FEEDMILL_MODELS"
 _FACTORIES: dict[str, Callable[..., Any]] = {}
 _WHERE: dict[str, str] = {}
 _FILES: dict[str, str] = {}
-_REASONS: dict[str, str] = {}
+_REASONS = {"pii_presidio_v1": "it needs Presidio with a spaCy model, which runs code from the model"}
+"""Taggers of Dolma that Feedmill does not provide, each with the reason."""
 
 
 def register(*names: str, metadata: bool = False, file: str | None = None) -> Callable[[Any], Any]:
@@ -92,11 +93,6 @@ def register(*names: str, metadata: bool = False, file: str | None = None) -> Ca
         return thing
 
     return note
-
-
-def register_unavailable(reason: str, *names: str) -> None:
-    """Register names of unsupported Dolma taggers, with the reason for the error message."""
-    _REASONS.update(dict.fromkeys(names, reason))
 
 
 class Choice(NamedTuple):

@@ -23,9 +23,10 @@ from feedmill.curation.documents import Batch, Decoder, Row
 from feedmill.curation.dry_run import read_first
 from feedmill.curation.models.tagger import ModelTagger, add_counts, is_on_gpu
 from feedmill.curation.options import Tag
+from feedmill.curation.records import Records
 from feedmill.curation.registry import Choice, load_modules, module_hashes
 from feedmill.curation.spans import attribute_name
-from feedmill.documents.file import DocumentFile, Records, as_lines, attribute_root, once, places
+from feedmill.documents.file import DocumentFile, as_lines, attribute_root, once, places
 from feedmill.documents.find import DocumentFiles, find_documents, skipped_warnings
 from feedmill.documents.lines import Block, blocks, read_blocks
 from feedmill.errors import ConfigError, FeedmillError, NotFound, refuse_empty
@@ -118,17 +119,8 @@ def tag(options: Tag) -> TagReport:
     facts, on_gpu = _options(choices, options.tagger_modules, options.exact)
     facts |= {} if options.id is None else {"id": options.id}
     sources = DocumentFiles()
-    places = find_places(
-        paths_of(options.documents),
-        choices,
-        options.name,
-        options.output,
-        options.exact,
-        options.allow_empty,
-        options.id,
-        sources,
-    )
-    tasks = [TagTask(input_, outputs, facts, options.overwrite, policy) for input_, outputs in places]
+    found = _find(options, choices, sources)
+    tasks = [TagTask(input_, outputs, facts, options.overwrite, policy) for input_, outputs in found]
     if not tasks:
         raise NotFound("no files match any pattern", file=", ".join(sources.missing), fix="Check the paths.")
     refuse_inputs([(task.input, task.outputs) for task in tasks])
@@ -235,9 +227,8 @@ def _tag_file(task: TagTask, workers: int) -> Done:
     work = _Work(source.locate(name), tuple(todo), tuple(task.options["modules"].items()), task.options["exact"])
     rows, models = 0, dict[str, dict[str, int]]()
     with ExitStack() as stack:
-        before = records.state(
-            source, name, "", task.input.name
-        )  # taken before reading, to detect changes while it is read
+        # Taken before reading, to detect changes while it is read.
+        before = records.state(source, name, "", task.input.name)
         read = list[str]()
         lines = stack.enter_context(closing(read_blocks(task.input, fields=_FIELDS, hashed=read.append)))
         sinks = [stack.enter_context(_sink(output)) for output in todo]
@@ -365,30 +356,22 @@ class Output(NamedTuple):
     taggers: tuple[Choice, ...]
 
 
-def find_places(
-    documents: Sequence[str],
-    choices: Sequence[Choice],
-    experiment: str | None,
-    destination: Sequence[str] | None,
-    exact: bool,
-    allow_missing: bool,
-    id: str | None,
-    found: DocumentFiles,
+def _find(
+    options: Tag, choices: Sequence[Choice], found: DocumentFiles
 ) -> Iterator[tuple[DocumentFile, tuple[Output, ...]]]:
     """Yield each document file once, with its outputs.
 
     Args:
-        destination: One folder per pattern, or one for all.
-        id: See `find_documents`.
-        found: Receives all files, skipped files, and, with `allow_missing`, the patterns that match no files.
+        found: Receives all files, skipped files, and, with `allow_empty`, the patterns that match no files.
 
     Raises:
         ConfigError: Two files would share an output, or an output has no folder.
         NotFound: A pattern matches no files.
     """
+    documents, experiment, exact = paths_of(options.documents), options.name, options.exact
     if not documents:
         raise ConfigError("no documents given", fix="Pass patterns such as 'data/documents/**/*.jsonl.gz'.")
-    roots = _roots(documents, destination, exact)
+    roots = _roots(documents, options.output, exact)
     if experiment and any(part in ("", ".", "..") for part in experiment.split("/")):
         raise ConfigError(f"{experiment!r} is not a valid name of an attribute set", fix="Use a plain name.")
     refuse_non_utf8(experiment or "", *(root or "" for root in roots))
@@ -399,7 +382,7 @@ def find_places(
     seen: dict[str, str] = {}
     place = places()
     for pattern, root in zip(documents, roots, strict=True):
-        given = find_documents([pattern], exact=exact, allow_missing=allow_missing, id=id)
+        given = find_documents([pattern], exact=exact, allow_missing=options.allow_empty, id=options.id)
         files = once(given.files)
         found.files += files
         found.skipped += given.skipped

@@ -16,7 +16,7 @@ from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
-from feedmill.jobs.unit_files import has_journal
+from feedmill.jobs.work_folder import has_journal
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
 _PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)

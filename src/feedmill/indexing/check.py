@@ -38,7 +38,7 @@ from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
-from feedmill.planning.rollouts.steps import Steps, runs_of
+from feedmill.planning.rollouts import Steps, runs_of
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.open import open as open_dataset

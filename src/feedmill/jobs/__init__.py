@@ -11,7 +11,7 @@ the outputs, and publishes them when all are there.
   labels.
 - `threads.py`: the same on threads; `sandbox.py`: one call in a process with limits.
 - `work.py`: a job on an output, from its beginning to its end, and the lock under which it is written. `journal.py`:
-  its identity, finished units and staged outputs, and what a killed job left; `unit_files.py`: files of units.
+  its identity, finished units and staged outputs, and what a killed job left; `work_folder.py`: files of units.
 - `policy.py`: the `on_error` policies and error budgets; `reports.py`: the base class of reports, and what a verb
   leaves out; `dry_run.py`: what a verb would do.
 - `events.py`: the record of units: what bars, event files, metrics and the browser show of them, and which are late.

@@ -30,7 +30,7 @@ from feedmill.jobs.dry_run import active
 from feedmill.jobs.engine import part_name, shared_work
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unit_files import FOLDER, JOB
+from feedmill.jobs.work_folder import FOLDER, JOB
 from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.base import storage_error
 from feedmill.storage.folders import cache_folder

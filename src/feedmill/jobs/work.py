@@ -44,7 +44,7 @@ from feedmill.jobs.journal import (
     remove_all,
     scratch_of,
 )
-from feedmill.jobs.unit_files import JOB
+from feedmill.jobs.work_folder import JOB
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.cache.copies import forget_copies
 from feedmill.storage.locks import FileLock, boot_id

@@ -13,7 +13,7 @@ import numpy as np
 from feedmill.errors import ConfigError
 from feedmill.formats.columns import load_pyarrow
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.rollouts.steps import Record, steps_of
+from feedmill.planning.rollouts import Record, steps_of
 
 _log = logging.getLogger("feedmill")
 

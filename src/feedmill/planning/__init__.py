@@ -6,12 +6,11 @@ and back. Nothing is replayed: `recipes/` (or `dialects/`) -> `nodes/` -> `plan.
 - `recipes/`: read, check and compile recipes; `dialects/`: those of other tools, translated into ours.
 - `nodes/`: the maps (subset, subsample, shuffle, repeat, concat, blend, skip), with `permutation.py` and the schedules
   of `mixing/`; `orders/`: the exact orders of other tools; `packing/`: rows of tokens from documents.
-- `plan.py`: the tree bound to data; `split_by_source.py` cuts
-  one; `given.py` makes one of whatever a user gives; `overview.py` is the verb ``plan``, whose options are in
-  `options.py`.
-- `rollouts/`: what a step draws of data that grows meanwhile, recorded because it is no function of the position.
+- `plan.py`: the tree bound to data; `given.py` makes one of whatever a user gives; `overview.py` is the verb ``plan``,
+  whose options are in `options.py`.
+- `rollouts.py`: what a step draws of data that grows meanwhile, recorded because it is no function of the position.
 - `dealing/`: global batches, and which rank gets which position. `resuming/`: states of changed recipes.
 - Questions: `ledger.py` (which step saw a sample), `report.py` (weights and repeats), `forecast.py` (what is read),
-  `bounds.py` (that no source is repeated too often), `tokens.py` (lengths), `proxy.py` (small runs for large
-  ones), `remote_reads.py` (requests).
+  `bounds.py` (that no source is repeated too often), `tokens.py` (lengths and tokenizers), `proxy.py` (small runs for
+  large ones), `remote_reads.py` (requests).
 """

@@ -355,7 +355,7 @@ class LocalStore(Store):
         """Write small files, each as `build` does, with one descriptor and few system calls for each.
 
         Args:
-            folders: folders that were checked and are to be synced, which is extended.
+            folders: folders that were checked and must be synced; extended.
         """
         made: list[tuple[str, str, str, FileLock]] = []
         full = self.root

@@ -88,7 +88,7 @@ def _rule(always: bool) -> Rule:
 
 
 def _arguments(words: list[str]) -> Mapping[str, Any]:
-    from feedmill.tokens.chat.variables import parse_variables
+    from feedmill.tokens.chat.values import parse_variables
 
     return parse_variables(words, "--processor-args")
 
@@ -98,7 +98,7 @@ def _names(text: str) -> list[str]:
 
 
 def _variables(words: list[str]) -> Mapping[str, Any]:
-    from feedmill.tokens.chat.variables import parse_variables
+    from feedmill.tokens.chat.values import parse_variables
 
     return parse_variables(words)
 

@@ -31,7 +31,7 @@ import xxhash
 from feedmill.documents.lineage.sidecar import Encoded, decode_runs
 from feedmill.errors import NotFound
 from feedmill.formats.tokens.base import Int64s, TokenShard
-from feedmill.jobs.unit_files import stored, write_unit
+from feedmill.jobs.work_folder import stored, write_unit
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
 from feedmill.tokens.corpus import Corpus, Documents

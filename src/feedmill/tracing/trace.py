@@ -30,7 +30,7 @@ from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.read import is_dataset
 from feedmill.planning.recipes.recipe import Recipe
 from feedmill.planning.resuming.resume import Allowed
-from feedmill.planning.rollouts.steps import steps_of
+from feedmill.planning.rollouts import steps_of
 from feedmill.samples.preview import as_shown
 from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held

@@ -22,7 +22,7 @@ from feedmill.planning.overview import plan as overview
 from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.writing import as_yaml
-from feedmill.planning.resuming.proof import same_until
+from feedmill.planning.resuming.resume import same_until
 from feedmill.web.library import OpenItem, read_run
 from feedmill.web.parts import facts_of, next_step
 from feedmill.web.results import Behind

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from feedmill._version import __version__
@@ -40,6 +41,22 @@ def static_version() -> str:
     return digest.hexdigest()
 
 
+class _Compiled(BytecodeCache):
+    """The templates as they were compiled, for all reports and servers of a process: it takes a tenth of a second."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], Any] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED = _Compiled()
+
+
 def environment() -> Environment:
     """Return the templates of pages and reports."""
     made = Environment(
@@ -47,6 +64,7 @@ def environment() -> Environment:
         autoescape=select_autoescape(default=True, default_for_string=True),
         undefined=StrictUndefined,
         finalize=visible,
+        bytecode_cache=_COMPILED,
         trim_blocks=True,
         lstrip_blocks=True,
     )

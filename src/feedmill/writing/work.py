@@ -26,8 +26,8 @@ from feedmill.jobs.engine import Policy, Where, is_alone
 from feedmill.jobs.journal import Journal
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
-from feedmill.jobs.unit_files import FOLDER
 from feedmill.jobs.work import Work
+from feedmill.jobs.work_folder import FOLDER
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.staging import TEMPORARY_SUFFIX

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedmill.errors import DataError, FeedmillError
-from feedmill.formats.tokens.zarr.array import ZarrArray
-from feedmill.formats.tokens.zarr.meta import unpack
+from feedmill.formats.tokens.zarr.meta import ZarrArray, unpack
 from feedmill.storage import LocalStore
 from helpers.zarr_arrays import blosc, write_array
 

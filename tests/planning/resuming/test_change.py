@@ -18,7 +18,7 @@ from feedmill.loading.loader import Loader
 from feedmill.planning.packing import best_fit, windows
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.resuming import proof
+from feedmill.planning.resuming import resume as proof
 from helpers.durations import slow_but
 from helpers.number_dataset import Growing, Numbered
 from helpers.token_dataset import Tokenized

@@ -29,7 +29,7 @@ from feedmill.planning.nodes.shuffle import shard_sizes
 from feedmill.planning.orders.modalities import ModalitiesSampler
 from feedmill.planning.orders.nanoset import Nanoset
 from feedmill.planning.plan import Plan
-from feedmill.planning.resuming import proof
+from feedmill.planning.resuming import resume as proof
 from feedmill.planning.resuming.outline import Outline, outline_text, read_outline
 from helpers.durations import slow_but
 from helpers.number_dataset import Growing, Numbered

@@ -13,7 +13,7 @@ import pytest
 import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.tokens.chat.reader import ChatSpec, Conversations
-from feedmill.tokens.chat.variables import parse_variables
+from feedmill.tokens.chat.values import parse_variables
 from feedmill.tokens.tokenizer import load_tokenizer
 
 TOKENIZER = Path(__file__).parents[2] / "golden" / "nanosets" / "tok1k"

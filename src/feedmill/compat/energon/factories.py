@@ -22,7 +22,8 @@ from feedmill.compat.energon.settings import METHODS, PREPARE
 from feedmill.compat.energon.worker import WorkerConfig
 from feedmill.errors import ConfigError
 from feedmill.formats.base import Dataset
-from feedmill.formats.energon.prepared import INFO
+from feedmill.formats.energon.database import INDEX, META
+from feedmill.formats.energon.prepared import INFO, INFO_YAML, UUID
 from feedmill.formats.sample import Sample
 from feedmill.formats.settings import Fate
 from feedmill.formats.tar.names import expand
@@ -481,3 +482,11 @@ def typed_factory(name: str) -> type[DefaultDecoderWebdatasetFactory]:
     """Return the factory of a sample type by its name in Energon, for example ``CaptioningWebdataset``."""
     kind = types.sample_type(name.removesuffix("Webdataset") + "Sample")
     return type(name, (DefaultDecoderWebdatasetFactory,), {"__sample_type__": kind, "__module__": __name__})
+
+
+# Names of the files in ``.nv-meta``, as Energon calls them.
+MAIN_FOLDER_NAME = META
+INDEX_SQLITE_FILENAME, INDEX_UUID_FILENAME, INFO_JSON_FILENAME, INFO_YAML_FILENAME = (
+    path.removeprefix(f"{META}/") for path in (INDEX, UUID, INFO, INFO_YAML)
+)
+SPLIT_YAML_FILENAME = "split.yaml"

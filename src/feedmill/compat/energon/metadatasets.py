@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from typing import Any
@@ -21,10 +21,10 @@ from feedmill.indexing.prepare_joins import prepare_joins
 from feedmill.planning.dialects.energon import Asked, split_names
 from feedmill.planning.nodes import Blend, Leaf, Node, Repeat
 from feedmill.planning.nodes.blend import EpochizedBlend
-from feedmill.planning.recipes import read
+from feedmill.planning.recipes import read, simple
 from feedmill.planning.recipes.read import is_dataset
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.recipes.simple import TraversedDatasetReference, sources_of, traverse_metadataset
+from feedmill.planning.recipes.simple import TraversedDatasetReference, sources_of
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.stores import FOLDER
 from feedmill.storage import join_url, split_url
@@ -224,7 +224,7 @@ class DatasetLoader:
 
     def traverse(self, *, split_part: str) -> list[TraversedDatasetReference]:
         """Return the datasets of a split without opening them."""
-        return traverse_metadataset(self._file("traverse"), split_part=split_part)
+        return simple.traverse_metadataset(self._file("traverse"), split_part=split_part)
 
     def prepare(self, split_part: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Prepare the joins of all splits."""
@@ -378,3 +378,19 @@ def _aux(text: str, folder: str) -> AuxDatasetReference | AuxFilesystemReference
         if text.startswith(prefix):
             return AuxFilesystemReference(fs_path=EPath(join_url(folder, text.removeprefix(prefix))))
     return AuxDatasetReference(path=EPath(join_url(folder, text)))
+
+
+def traverse_metadataset(path: str | os.PathLike[str], *, split_part: str = "train") -> list[TraversedDatasetReference]:
+    """Return the datasets of a split, in order. Auxiliary folders have their own path, without ``filesystem://``.
+
+    Raises:
+        NotFound, ConfigError: as `feedmill.planning.recipes.simple.traverse_metadataset`.
+    """
+    return [
+        replace(found, path=EPath(found.path), aux={name: _folder(url) for name, url in found.aux.items()})
+        for found in simple.traverse_metadataset(path, split_part=split_part)
+    ]
+
+
+def _folder(url: str) -> EPath:
+    return EPath(url.removeprefix(f"{FOLDER}://").removeprefix(f"{FOLDER}+"))

@@ -27,7 +27,7 @@ from feedmill.formats.base import Dataset
 from feedmill.formats.sample import Decode
 from feedmill.loading.typed import TypedTaskEncoder
 from feedmill.planning.nodes import Concat, Node, Repeat, Subset
-from feedmill.planning.split_by_source import split_by_source
+from feedmill.planning.plan import split_by_source
 from feedmill.samples.decode import SampleDecoder
 from feedmill.samples.stores import FileStore, open_file_store
 

@@ -8,8 +8,7 @@ for window in run.windows():
     for batch in run.batches(loader, window): ...
 """
 
-from feedmill.compat.vla.encoder import VlaEncoder
 from feedmill.compat.vla.original import OriginalOrder
-from feedmill.compat.vla.run import CheckpointWindow, VlaRun
+from feedmill.compat.vla.run import CheckpointWindow, VlaEncoder, VlaRun
 
 __all__ = ["CheckpointWindow", "OriginalOrder", "VlaEncoder", "VlaRun"]

@@ -19,7 +19,7 @@ from feedmill.errors import NotFound, StorageError
 from feedmill.formats.arrays import Arrays, pack_arrays, unpack_arrays
 from feedmill.jobs.engine import is_shared
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unit_files import stored, write_unit
+from feedmill.jobs.work_folder import stored, write_unit
 from feedmill.storage.base import storage_error
 from feedmill.storage.locks import boot_id
 

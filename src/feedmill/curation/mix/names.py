@@ -32,7 +32,7 @@ from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 
-_OPEN = ("language", "models", "licenses", "urls", "token_repetitions", "unavailable")
+_OPEN = ("language", "models", "licenses", "urls", "token_repetitions")
 """Modules of taggers whose kinds depend on a model or on the texts."""
 
 

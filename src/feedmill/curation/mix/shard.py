@@ -23,8 +23,9 @@ from feedmill.curation.mix.merging import Document, Shard, merged, read_merged
 from feedmill.curation.mix.report import Counts
 from feedmill.curation.mix.rules import Rules
 from feedmill.curation.mix.spans import SpanError
+from feedmill.curation.records import Records
 from feedmill.documents.expressions import JqError
-from feedmill.documents.file import DocumentFile, Records
+from feedmill.documents.file import DocumentFile
 from feedmill.documents.lineage.sidecar import Origins, Runs, hidden
 from feedmill.documents.lines import read_blocks
 from feedmill.documents.rows import dump, dump_lines

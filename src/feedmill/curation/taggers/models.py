@@ -10,8 +10,8 @@ import numpy as np
 from feedmill.curation.documents import Batch
 from feedmill.curation.fasttexts import load_model
 from feedmill.curation.models.texts import whole_texts
+from feedmill.curation.plugins import sentences
 from feedmill.curation.registry import register
-from feedmill.curation.sentences import sentences
 from feedmill.curation.spans import Spans
 from feedmill.errors import ConfigError, MissingExtra
 

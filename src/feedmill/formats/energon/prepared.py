@@ -45,7 +45,7 @@ from feedmill.formats.offsets import Int64s, hash_words, load_offsets, maps_are_
 from feedmill.formats.sample import no_such_key, split_name
 from feedmill.formats.tar.dataset import ShardTable, TarDataset, first_places
 from feedmill.jobs.threads import ordered_map
-from feedmill.jobs.unit_files import has_journal
+from feedmill.jobs.work_folder import has_journal
 from feedmill.kernels.files import tar
 from feedmill.storage import Store
 

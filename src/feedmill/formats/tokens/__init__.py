@@ -8,7 +8,7 @@ fixed length, and a plan packed rows, all by one gathering of ranges.
   `rows.py`: ids in the columns of any other format.
 - `base.py`: documents of any format; `shard.py`: one file; `number_files.py`: files of plain numbers; `gather.py`: many
   ranges into an array; `masks.py`: loss masks.
-- `windows.py`, over `window_layout.py`: windows, each a `window.py`; `shifted.py`: as inputs and targets;
+- `windows.py`: windows, each a `window.py`; `shifted.py`: as inputs and targets;
   `ordered.py`: over documents in another order.
 - `manifest.py`: what a file was made from, and the bounds of its documents.
 """

@@ -34,8 +34,7 @@ from feedmill.formats.tokens.base import Int64s, TokenDataset, TokenShard
 from feedmill.formats.tokens.gather import pieces_of
 from feedmill.formats.tokens.levanter_ledger import LEDGER, Ledger, read_ledger
 from feedmill.formats.tokens.masks import Bools, Masks
-from feedmill.formats.tokens.zarr.array import ZarrArray
-from feedmill.formats.tokens.zarr.meta import NAME
+from feedmill.formats.tokens.zarr.meta import NAME, ZarrArray
 from feedmill.storage import Store
 from feedmill.storage.reasons import copy_again
 

@@ -20,8 +20,7 @@ from feedmill.formats.sample import Source
 from feedmill.formats.tokens.base import Int64s, TokenDataset
 from feedmill.formats.tokens.gather import Gather, Pieces, pieces_of, resets_from_bounds
 from feedmill.formats.tokens.masks import Masks
-from feedmill.formats.tokens.window_layout import Resets
-from feedmill.formats.tokens.windows import WindowDataset
+from feedmill.formats.tokens.windows import Resets, WindowDataset
 
 
 class DocumentOrder(Protocol):

@@ -81,14 +81,14 @@ def dealing_of(plan: Any, deal: str | None = None, balance: Any = None, batch: A
     if own is None:
         node = getattr(plan, "node", None)
         free = wanted is not None or budget is not None
-        own = Dealing("contiguous" if node is not None and not free and _deals_slices(plan) else "shuffled")
+        own = Dealing("contiguous" if node is not None and not free and _is_in_slices(plan) else "shuffled")
     kept = own.balance if deal in (None, "shuffled") else None
     if own.balance is not None and kept is None and wanted is None:
         logger.warning("deal=%r overrides the recipe's balance by %s", deal, own.balance.by)
     return Dealing(deal or ("shuffled" if wanted else own.kind), wanted or kept, budget)
 
 
-def _deals_slices(plan: Any) -> bool:
+def _is_in_slices(plan: Any) -> bool:
     """Return whether a node of a plan is in slices. It is looked up once: a plan can have thousands of nodes."""
     known = plan.__dict__.get("_in_slices")
     if known is None:

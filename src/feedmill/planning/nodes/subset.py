@@ -1,7 +1,4 @@
-"""A range of one source's samples.
-
-Some samples of one source, drawn once: what a proxy run reads of a source.
-"""
+"""Some of one source's samples: a range of them (`Subset`), or a random choice (`Subsample`), as for a proxy run."""
 
 from __future__ import annotations
 

@@ -635,7 +635,7 @@ class Walk:
 
     def megatron(self, members: Sequence[Member], places: Sequence[Place], prefix: str) -> Node:
         """Return the node of a recipe in Megatron-LM's order, which decides how the datasets are cut into samples."""
-        from feedmill.planning.orders.megatron_build import blended, cut
+        from feedmill.planning.orders.megatron import blended, cut
 
         opened = [self.source(member, place) for member, place in zip(members, places, strict=True)]
         with recipe_line(self.file, ("order",)):

@@ -24,8 +24,7 @@ from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
 from feedmill.planning.tokens import epoch_shares
 from feedmill.samples.robotics.episodes import EpisodeOptions, EpisodeSamples, dimension_names
-from feedmill.samples.robotics.scaling import Scaling
-from feedmill.samples.robotics.summary import Summary, mixed
+from feedmill.samples.robotics.summary import Scaling, Summary, mixed
 from feedmill.storage import Store, join_url, open_store, split_url
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@
    ones), or with ``interpolate: linear`` lies between two frames, for columns of floats.
 4. ``poses``: rotations become six numbers. ``relative``: values are seen from those of another feature at the
    sample's own frame; poses in its frame, other numbers as differences.
-5. ``normalize``: see `feedmill.samples.robotics.scaling`.
+5. ``normalize``: see `feedmill.samples.robotics.summary`.
 6. ``sizes``: vectors are padded with zeros, pictures are resized, and a feature that the robot lacks is all padding.
 
 Steps 3 to 5 compute in float64 and give float32. Statistics (`EpisodeSamples.summary`) are of what step 4 gives,
@@ -35,8 +35,7 @@ from feedmill.formats.offsets import Extents, hash_words
 from feedmill.formats.rows import PIXELS, Lazy, RowSample, to_bytes
 from feedmill.formats.sample import Sample, Source
 from feedmill.samples.robotics import poses
-from feedmill.samples.robotics.scaling import METHODS, Scaling
-from feedmill.samples.robotics.summary import Summary
+from feedmill.samples.robotics.summary import METHODS, Scaling, Summary
 from feedmill.samples.views import DatasetView
 
 Float64s = npt.NDArray[np.float64]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from feedmill.storage.base import Entry, OnDisk
 from feedmill.storage.cache.chunks import CachedObject, Chunk, ChunkCache, Claim
 from feedmill.storage.fetching.fetch import fetcher
-from feedmill.storage.fetching.flights import Flight
+from feedmill.storage.fetching.lanes import Flight
 from feedmill.storage.fetching.segments import Located, Owner, Segment, SegmentStore
 
 if TYPE_CHECKING:

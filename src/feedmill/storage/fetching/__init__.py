@@ -3,5 +3,5 @@
 - `read_ahead.py`: fetches ranges in the order in which they will be read, within a budget;
   `segments.py`: their bytes.
 - `ranges.py`: merges ranges to requests.
-- `fetch.py`: sends, retries and hedges requests; `lanes.py`: limits their number; `flights.py`: tracks each of them.
+- `fetch.py`: sends, retries and hedges requests; `lanes.py`: limits their number, and tracks each of them.
 """

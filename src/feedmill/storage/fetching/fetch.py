@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from feedmill.allocator import keep_freed_memory
 from feedmill.errors import DataError, FeedmillError
 from feedmill.storage.base import Store
-from feedmill.storage.fetching.flights import Answer, Flight
-from feedmill.storage.fetching.lanes import MAX_AT_ONCE, SMALL, Lane, Lanes
+from feedmill.storage.fetching.lanes import MAX_AT_ONCE, SMALL, Answer, Flight, Lane, Lanes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedmill.storage.fetching.fetch import RangeClient, fetcher
-from feedmill.storage.fetching.flights import Answer, Flight
+from feedmill.storage.fetching.lanes import Answer, Flight
 from feedmill.storage.fetching.ranges import OFFSET_BITS
 
 Int64s = npt.NDArray[np.int64]

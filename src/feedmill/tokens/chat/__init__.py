@@ -1,11 +1,11 @@
 """Conversations to text with the model's own template, and which characters of it contribute to the loss.
 
+job       the verb ``tokenize`` of conversations: its options, once or once for each side of preference pairs
 forms     rows of JSON or of tables to conversations: messages, ShareGPT, prompt and completion, preference pairs
-variables further variables of a template, of a job and of single rows
+values    what templates see: messages, of which they read some keys, arguments of tool calls as JSON, and variables
 render    a template as a function, sandboxed, with the blocks that ``{% generation %}`` marks
-values    messages as templates see them: the keys that are read, and arguments of tool calls as JSON
-answers   where answers begin and end, proven by rendering other conversations
-learned   the characters that contribute to the loss, by the rule of the job
+answers   the characters that contribute to the loss: where answers begin and end, by rendering other conversations
+shapes    texts and loss of conversations of a shape that was rendered before; watched: words that note what is asked
 checks    stop tokens, something to learn, and keys that have an effect
 reader    finds the template, and reads documents in a child process: the text of each row, with these characters
 """

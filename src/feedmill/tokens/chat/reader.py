@@ -33,8 +33,7 @@ from feedmill.tokens.chat.answers import learned, rule_for
 from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
 from feedmill.tokens.chat.render import Rendered, Template, prepare_children, variables_of
 from feedmill.tokens.chat.shapes import Plain, Shape, Skeleton, shape_of, shape_of_plain, skeleton_of
-from feedmill.tokens.chat.values import Notes, as_seen
-from feedmill.tokens.chat.variables import Variables, checked_variables, row_variables
+from feedmill.tokens.chat.values import Notes, Variables, as_seen, checked_variables, row_variables
 from feedmill.tokens.chat.watched import Watch
 from feedmill.tokens.template import CONFIG, family_of, read_settings
 from feedmill.tokens.tokenizer import Tokenizer

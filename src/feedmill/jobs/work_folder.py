@@ -1,6 +1,7 @@
-"""Files of units of work in `Work.scratch`, by path or URL: on a disk, or in the object store that an engine shares.
+"""The folder of unfinished work: its name, whether an output has one, and files of units in it, by path or URL.
 
-A file is published when it is complete, so a killed run finds its finished work again.
+It is on a disk, or in the object store that an engine shares. A file of a unit is published when it is complete, so a
+killed run finds its finished work again. What is finished is in `feedmill.jobs.journal`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""The records of steps: what each step of a run drew, made once and read ever after.
+"""Which groups of rollouts each step of a run trains on: the records of steps, made once and read ever after.
+
+The order cannot be a function of the position alone, because samplers append while a trainer reads. So each step has a
+record, which is made once by whichever rank comes first, and read by all others and by every later replay. What it
+draws is a function of what the record says and of the steps before it, so that `check` computes it again.
 
 ``steps/RUN/00004711.json`` in the folder of the rollouts, or in another one, has
 
     run, step    what it is the record of
     version      of the policy that the step trains
     horizon      number of commits that were visible
-    settings     how groups were drawn (`feedmill.planning.rollouts.steps.Settings`)
+    settings     how groups were drawn (`feedmill.planning.rollouts.Settings`)
     picks        [commit, number in it] of each group
     left_out     number of the other groups, by reason
 
 Several ranks may draw a step at once, with other horizons. The record of one of them is published
 (`feedmill.formats.rollouts.numbered`), and all use it. So ranks agree without talking to one another, and a run that is
 killed and resumed at a step draws the same groups, on any number of ranks.
-
-Draw the groups of a step: a pure function of the settings, seed, step, version, and groups drawn before.
 """
 
 from __future__ import annotations
