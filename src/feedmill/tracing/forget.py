@@ -38,6 +38,7 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
+from feedmill.planning.recipes.skip import skip_lines
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, Store, is_local_folder, open_store, paths_of, split_url
 from feedmill.tokens.corpus import main_file
@@ -322,7 +323,7 @@ def _empty_folder(path: str) -> str:
     return path
 
 
-def report_files(report: ForgetReport, plans: Iterable[str]) -> dict[str, bytes]:
+def report_files(report: ForgetReport, plans: Mapping[str, Plan]) -> dict[str, bytes]:
     """Return the files of the report's folder: the report itself, and what removes the documents; see the module."""
     files = {"report.json": orjson.dumps({**report.as_dict(), "written": []}, option=orjson.OPT_INDENT_2)}
     ids = sorted(
@@ -331,13 +332,11 @@ def report_files(report: ForgetReport, plans: Iterable[str]) -> dict[str, bytes]
     if ids:
         rules = [f"  - {json.dumps(f'.id == {id}', ensure_ascii=False)}" for id in ids]
         files["exclude.yaml"] = "\n".join(["syntax: jq", "exclude:", *rules, ""]).encode()
-    plans = list(plans)
     names = unique_names([_stem(path) for path in plans])
-    for name, path in zip(names, plans, strict=True):
+    for name, (path, plan) in zip(names, plans.items(), strict=True):
         samples = sorted({sample for document in report.documents for sample in document.seen[path]["samples"]})
-        lines = [orjson.dumps({"source": source, "index": index}) + b"\n" for source, index in samples]
-        if lines:
-            files[f"skip-{name}.jsonl"] = b"".join(lines)
+        if samples:
+            files[f"skip-{name}.jsonl"] = skip_lines(plan, samples)
     tokens = [path for path in sorted(report.files) if path.endswith(_DROPPABLE)]
     for name, path in zip(unique_names([path.rpartition("/")[2] for path in tokens]), tokens, strict=True):
         numbers = "".join(f"{row}\n" for row in report.files[path])

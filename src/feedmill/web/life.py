@@ -131,7 +131,7 @@ def forget_files(thing: OpenItem, state: State) -> bytes:
     report = report_of(documents, {thing.path: plan}, {thing.path: known.held}, samples=limit, global_batch=batch)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in report_files(report, [thing.path]).items():
+        for name, data in report_files(report, {thing.path: plan}).items():
             archive.writestr(f"forget/{name}", data)
     return out.getvalue()
 

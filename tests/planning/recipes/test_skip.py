@@ -15,8 +15,9 @@ from feedmill.planning.nodes.skip import Gaps
 from feedmill.planning.plan import Plan
 from feedmill.planning.recipes.fields import SkipModel
 from feedmill.planning.recipes.recipe import Recipe
-from feedmill.planning.recipes.skip import read_entries
+from feedmill.planning.recipes.skip import read_entries, skip_lines
 from helpers.durations import examples
+from helpers.lineage_data import TOKENIZER
 from helpers.number_dataset import Numbered
 
 SIZES = {"docs": 100, "code": 40}
@@ -196,6 +197,12 @@ def test_a_number_in_a_quarantine_file_that_is_none_is_refused(tmp_path: Path, i
         quarantined(tmp_path, good + b"\n" + good.replace(b"3}", index + b"}") + b"\n")
 
 
+@pytest.mark.parametrize("data", [b'"abc"', b"[3]", b'["3", "abc"]', b"[3, 4]", b"7"])
+def test_a_digest_that_is_none_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 1': this is not a line of a quarantine file"):
+        quarantined(tmp_path, (_LINE % (1, 3)).replace(b"3}", b'3, "data": %s}\n' % data))
+
+
 def test_a_quarantined_sample_is_found_again_in_a_dataset_that_has_changed(tmp_path: Path) -> None:
     def keys(samples: list[str], bad: dict[int, str]) -> list[str]:
         folder = tmp_path / f"d{len(list(tmp_path.iterdir()))}"
@@ -213,6 +220,32 @@ def test_a_quarantined_sample_is_found_again_in_a_dataset_that_has_changed(tmp_p
     assert keys(["b", "c"], {2: "c"}) == ["b"]
     with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': sample 2 of 'd' is 'd', .* names 'c'"):
         keys(["a", "b", "d"], {1: "b", 2: "c"})
+
+
+def test_numbers_of_samples_in_a_list_count_in_its_data(tmp_path: Path) -> None:
+    """The keys of a token file are numbers: in one that was made again, they are those of other documents."""
+    folder = tmp_path / "tokens"
+
+    def write(name: str, first: int, last: int) -> None:
+        rows = "".join(json.dumps({"text": f"the number {n}"}) + "\n" for n in range(first, last))
+        (tmp_path / "rows.jsonl").write_text(rows)
+        options = {"formats": ("pbin",), "tokenizer": TOKENIZER, "workers": 1, "progress": False, "overwrite": True}
+        fm.tokenize(str(tmp_path / "rows.jsonl"), str(folder / name), **options)
+
+    def numbers() -> list[int]:
+        recipe = "source: {path: tokens, name: d}\nepochs: 1\nskip: [{quarantine: gone.jsonl}]"
+        plan = Recipe.parse(recipe, base=tmp_path).plan()
+        return sorted(sample.source.index for sample in plan.read(range(len(plan))))
+
+    write("a", 0, 6)
+    whole = Recipe.parse("source: {path: tokens, name: d}\nepochs: 1", base=tmp_path).plan()
+    (tmp_path / "gone.jsonl").write_bytes(skip_lines(whole, [("d", 2), ("d", 3)]))
+    assert numbers() == [0, 1, 4, 5]
+    write("b", 6, 9)
+    assert numbers() == [0, 1, 4, 5, 6, 7, 8]  # it has only grown
+    write("a", 1, 7)
+    with pytest.raises(ConfigError, match=r"gone.jsonl 'line 1': sample 2 of 'd' may be another one: .* has changed"):
+        numbers()
 
 
 def test_samples_of_an_endless_plan_are_refused() -> None:

@@ -15,17 +15,22 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from feedmill.errors import ConfigError, FeedmillError, NotFound
+from feedmill.planning.resuming.outline import data_digest
 from feedmill.storage import join_url, open_store, split_url
 
 if TYPE_CHECKING:
+    from feedmill.formats.base import Dataset
     from feedmill.planning.plan import Plan
     from feedmill.planning.recipes.fields import SkipModel
 
 _SHORT = 80
+_AGAIN = "Make the list again, from the data as it is now."
 _BEGIN = b'{"position"'  # fields of each line that a loader writes to a quarantine file
 
 Ranges = list[tuple[int, int]]
@@ -103,21 +108,26 @@ def _quarantined(entry: SkipModel, url: str, plan: Plan) -> list[SkipModel]:
     folder, name = split_url(url)
     lines = open_store(folder).read(name).split(b"\n")
     found: dict[str, set[int]] = {}
+    known: dict[tuple[int, str], bool] = {}
     for number, line in enumerate(map(bytes.strip, lines), 1):  # editors may add blank lines and carriage returns
         if not line:
             continue
         try:
             failure = json.loads(line)
-            source, index = str(failure["source"]), failure["index"]
+            source, index, data = str(failure["source"]), failure["index"], failure.get("data")
+            count, digest = (0, "") if data is None else data
         except (KeyError, TypeError, ValueError, RecursionError):
             begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
             if number == len(lines) or (begun and not line.endswith(b"}")):
                 continue  # truncated by a kill: the last line, or the last before those of a resumed run
             raise _no_failure(url, number) from None
-        if type(index) is not int or index < 0:
+        if type(index) is not int or index < 0 or type(count) is not int or type(digest) is not str:
             raise _no_failure(url, number)
-        if isinstance(failure.get("key"), str) and source in plan.names:
-            index = _index_now(plan, source, index, failure["key"], url, number)
+        key, named = failure.get("key"), source in plan.names
+        if isinstance(key, str) and named and not (digest and _same_data(plan.source(source), count, digest, known)):
+            if digest and key == str(index):  # which names whatever is there now
+                raise _changed(f"sample {index} of {source!r} may be another one", url, number, _AGAIN)
+            index = _index_now(plan, source, index, key, url, number)
         found.setdefault(source, set()).add(index)
     return [
         entry.model_copy(update={"quarantine": None, "source": source, "indices": sorted(indices)})
@@ -140,14 +150,40 @@ def _index_now(plan: Plan, source: str, index: int, key: str, url: str, number: 
         return now
     if there is None:
         return index
-    raise ConfigError(
-        f"sample {index} of {source!r} is {there!r}, but this line names {key!r}, which {source!r} no longer has: the"
-        " dataset has changed since",
-        file=url,
-        record=f"line {number}",
-        kind="bad-skip",
-        fix="Remove the line if the sample was deleted.",
-    )
+    what = f"sample {index} of {source!r} is {there!r}, but this line names {key!r}, which {source!r} no longer has"
+    raise _changed(what, url, number, "Remove the line if the sample was deleted.")
+
+
+def _changed(what: str, url: str, number: int, fix: str) -> ConfigError:
+    what += ": the dataset has changed since"
+    return ConfigError(what, file=url, record=f"line {number}", kind="bad-skip", fix=fix)
+
+
+def skip_lines(plan: Plan, samples: Iterable[tuple[str, int]]) -> bytes:
+    """Return the lines of a list of samples, each a source and an index, for ``quarantine`` in a recipe's skip list.
+
+    A line has the sample's key, and the size and digest of the data in which the index holds: keys of many formats,
+    such as token files, are indices themselves.
+    """
+    lines: list[bytes] = []
+    data: dict[str, list[Any]] = {}
+    for source, index in samples:
+        dataset = plan.source(source)
+        if source not in data:
+            data[source] = [len(dataset), data_digest(dataset.fingerprint())]
+        key = dataset.locate(index).key
+        lines.append(orjson.dumps({"source": source, "index": index, "key": key, "data": data[source]}) + b"\n")
+    return b"".join(lines)
+
+
+def _same_data(dataset: Dataset, count: int, digest: str, known: dict[tuple[int, str], bool]) -> bool:
+    """Whether the dataset has the samples of a line at the same indices: it is the same, or has only grown."""
+    if (count, digest) not in known:
+        now = dataset.fingerprint() if count == len(dataset) else None
+        if now is None and 0 < count < len(dataset):
+            now = dataset.fingerprint_of_first(count)
+        known[count, digest] = now is not None and data_digest(now) == digest
+    return known[count, digest]
 
 
 def _no_failure(url: str, number: int) -> ConfigError:
