@@ -153,8 +153,8 @@ def run_jsonl() -> None:
 
 
 def run_files() -> None:
-    from feedmill.kernels import addresses
     from feedmill.kernels.files import btree, pairs, ranges, tar, tar_many, text_order
+    from feedmill.kernels.native import address_of
 
     rng = np.random.default_rng(1)
     blob = io.BytesIO()
@@ -169,9 +169,7 @@ def run_files() -> None:
     starts, n = scan.starts, len(scan.starts) - 1
     header, members = np.empty(512, np.uint8), np.empty((4 * n, 4), np.int64)
     rest = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    tar_many.plain_samples(
-        starts[:-1] + addresses.of(data), np.diff(starts), header, addresses.of(header), members, *rest
-    )
+    tar_many.plain_samples(starts[:-1] + address_of(data), np.diff(starts), header, address_of(header), members, *rest)
     lengths = rng.integers(1, 70_000, 300_000)
     first = np.cumsum(lengths) - lengths
     list(pairs.decode([b"".join(pairs.encode(first, lengths))]))
@@ -192,13 +190,13 @@ def run_files() -> None:
     source, target = np.arange(1 << 20), np.empty(1 << 20, np.int64)
     _alive.extend((data, source, target))
     places = rng.integers(0, (1 << 23) - 8000, 20_000)
-    ranges.copy_all(addresses.of(source) + places, np.full(len(places), 300), addresses.of(target) + places)
+    ranges.copy_all(address_of(source) + places, np.full(len(places), 300), address_of(target) + places)
     rows = np.empty((20_000, 128), np.int64)
     row = np.empty(128, np.uint16)
-    ranges.copy_rows(addresses.of(source) + places, row, addresses.of(row), np.arange(20_000), rows)
-    table = np.array([addresses.of(source)])
+    ranges.copy_rows(address_of(source) + places, row, address_of(row), np.arange(20_000), rows)
+    table = np.array([address_of(source)])
     ranges.gather_pairs(
-        table, np.array([1 << 20]), np.array([20_000]), places >> 3, addresses.of(target), addresses.of(target)
+        table, np.array([1 << 20]), np.array([20_000]), places >> 3, address_of(target), address_of(target)
     )
     ranges.read_all(np.zeros(0, np.int64), *(np.zeros(0, np.int64) for _ in range(3)))
 

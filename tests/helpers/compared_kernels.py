@@ -63,7 +63,7 @@ def _copied(args: tuple[Any, ...], before: list[Any]) -> list[Any]:
     given = []
     for arg, was in zip(args, before, strict=True):
         if isinstance(arg, np.ndarray) and arg.size:
-            shared = places.setdefault(native.addresses.of(arg), was.copy())
+            shared = places.setdefault(native.address_of(arg), was.copy())
             same = shared.nbytes == was.nbytes
             given.append(shared.view(was.dtype).reshape(was.shape) if same else was.copy())
         else:
