@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import feedmill as fm
+from feedmill.curation import registry
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.jobs.work import alone
 from feedmill.pipelines.history import History
@@ -354,7 +355,9 @@ WITHOUT_LISTING = {
 
 
 @pytest.mark.parametrize("of", WITHOUT_LISTING)
-def test_what_a_step_reads_is_an_input_without_being_listed(folder: Path, of: str) -> None:
+def test_what_a_step_reads_is_an_input_without_being_listed(
+    folder: Path, of: str, request: pytest.FixtureRequest
+) -> None:
     """Before, the step was up to date, and what it had written was of another tokenizer, or other attributes."""
     step, read = WITHOUT_LISTING[of]
     shutil.copyfile(TOKENIZER, "tok.json")
@@ -363,8 +366,9 @@ def test_what_a_step_reads_is_an_input_without_being_listed(folder: Path, of: st
     Path("own.py").write_text(
         "from feedmill.curation.registry import register\n"
         "from feedmill.curation.taggers.lengths import char_length\n"
-        "own = register('own')(char_length)\n"
+        "own = register('own')(lambda batch: char_length(batch))\n"
     )
+    request.addfinalizer(functools.partial(registry.remove, "own"))
     write([step], folder)
     assert ran() == [step["verb"]] and ran() == []
     data = Path(read).read_bytes()

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ needs_five = pytest.mark.skipif(major() != "5", reason="needs transformers 5")
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "cache"))
+    if find_spec("huggingface_hub"):  # reads the variable when it is imported: later tests would be offline
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
