@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import sys
+import threading
 import time
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from feedmill.errors import ConfigError
+from feedmill.loading.batches import Activity, Watchdog
 from feedmill.loading.loader import Loader
 from feedmill.loading.metrics import Metrics, Telemetry
 from helpers import warm
@@ -103,6 +107,20 @@ def test_a_stalled_thread_is_named(workers: int, caplog: pytest.LogCaptureFixtur
     assert 1 <= len(named) <= 3
     assert "now in transform of position 9 (source 1, sample" in named[0]
     assert "batch 2 has taken" in named[0] and f"of process {os.getpid()}" in named[0]
+
+
+def test_garbage_is_not_collected_while_threads_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection there can free a `threading.local`, which waits for the lock of the list: for ever."""
+    frames, seen = sys._current_frames, list[bool]()
+
+    def listed() -> dict[int, FrameType]:
+        seen.append(gc.isenabled())
+        return frames()
+
+    monkeypatch.setattr(sys, "_current_frames", listed)
+    watchdog = Watchdog(1, 0, str)
+    assert "test_garbage_is_not" in watchdog.message(threading.get_ident(), Activity(0, 0, 1), 0.0)
+    assert seen == [False] and gc.isenabled()
 
 
 def test_a_stalled_process_is_named() -> None:

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from feedmill.errors import ConfigError
+from feedmill.jobs.threads import frame_of
 
 if TYPE_CHECKING:
     from multiprocessing import connection
@@ -78,7 +79,7 @@ class MainProgram:
         """Import the program in a worker. If that fails or takes too long, report it and end the process."""
         global _importing
         main = threading.get_ident()
-        late = threading.Timer(self.limit, lambda: self.end(self._late(sys._current_frames().get(main))))
+        late = threading.Timer(self.limit, lambda: self.end(self._late(frame_of(main))))
         late.daemon = True
         from multiprocessing import current_process, spawn
 

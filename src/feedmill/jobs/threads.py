@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import gc
 import os
 import sys
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextvars import copy_context
 from itertools import count, islice, repeat
 from queue import SimpleQueue
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -210,3 +212,18 @@ def ahead(
         results.close()
         if hasattr(source, "close"):
             source.close()
+
+
+def frame_of(thread: int) -> FrameType | None:
+    """Return what a thread executes.
+
+    Before Python 3.13 a collection that begins inside `sys._current_frames` and frees a `threading.local` waits for a
+    lock that this function itself holds, and with it the whole process for ever.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if collects:
+            gc.enable()

@@ -15,7 +15,6 @@ import contextlib
 import inspect
 import logging
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -31,6 +30,7 @@ import numpy.typing as npt
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.formats.batches import Batch, Columns, Fields, Parts, Want
 from feedmill.jobs.buffers import SMALL
+from feedmill.jobs.threads import frame_of
 from feedmill.loading.collate import collate as default_collate
 from feedmill.loading.collate import collate_parts, divided
 from feedmill.loading.failures import (
@@ -666,7 +666,7 @@ class Watchdog:
             at = f"position {activity.position}"
             with contextlib.suppress(Exception):  # the warning must not fail because a plan does
                 at = self._describe(activity.position)
-        frame = sys._current_frames().get(thread)
+        frame = frame_of(thread)
         import traceback
 
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
