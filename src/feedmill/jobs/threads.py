@@ -217,8 +217,8 @@ def ahead(
 def frame_of(thread: int) -> FrameType | None:
     """Return what a thread executes.
 
-    Before Python 3.13 a collection that begins inside `sys._current_frames` and frees a `threading.local` waits for a
-    lock that this function itself holds, and with it the whole process for ever.
+    In Python 3.11 a collection that begins inside `sys._current_frames` and frees a `threading.local` waits for a lock
+    that this function itself holds, and with it the whole process for ever (python/cpython#106883).
     """
     collects = gc.isenabled()
     gc.disable()

@@ -222,6 +222,15 @@ def test_a_quarantined_sample_is_found_again_in_a_dataset_that_has_changed(tmp_p
         keys(["a", "b", "d"], {1: "b", 2: "c"})
 
 
+@pytest.mark.parametrize(
+    "cut", [b'{"source": "docs", "ind', b'{"source": "docs"}', b"3", b"[]", b'{"source": "docs", "index": 3']
+)
+def test_a_list_that_no_loader_wrote_is_not_read_in_part(tmp_path: Path, cut: bytes) -> None:
+    """A sample that must be forgotten would be trained on, as the copy of its list was cut short."""
+    with pytest.raises(ConfigError, match=r"bad.jsonl 'line 2': this is not a line of a quarantine file"):
+        quarantined(tmp_path, b'{"source": "docs", "index": 4}\n' + cut)
+
+
 def test_numbers_of_samples_in_a_list_count_in_its_data(tmp_path: Path) -> None:
     """The keys of a token file are numbers: in one that was made again, they are those of other documents."""
     folder = tmp_path / "tokens"

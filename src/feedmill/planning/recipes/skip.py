@@ -108,26 +108,31 @@ def _quarantined(entry: SkipModel, url: str, plan: Plan) -> list[SkipModel]:
     folder, name = split_url(url)
     lines = open_store(folder).read(name).split(b"\n")
     found: dict[str, set[int]] = {}
-    known: dict[tuple[int, str], bool] = {}
+    known: dict[tuple[str, int, str], bool] = {}
     for number, line in enumerate(map(bytes.strip, lines), 1):  # editors may add blank lines and carriage returns
         if not line:
             continue
         try:
             failure = json.loads(line)
+        except (ValueError, RecursionError):
+            if line[: len(_BEGIN)] == _BEGIN[: len(line)] and not line.endswith(b"}"):
+                continue  # a loader was killed: the last line, or the last before those of a resumed run
+            raise _no_failure(url, number) from None
+        try:
             source, index, data = str(failure["source"]), failure["index"], failure.get("data")
             count, digest = (0, "") if data is None else data
-        except (KeyError, TypeError, ValueError, RecursionError):
-            begun = line[: len(_BEGIN)] == _BEGIN[: len(line)]
-            if number == len(lines) or (begun and not line.endswith(b"}")):
-                continue  # truncated by a kill: the last line, or the last before those of a resumed run
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise _no_failure(url, number) from None
         if type(index) is not int or index < 0 or type(count) is not int or type(digest) is not str:
             raise _no_failure(url, number)
-        key, named = failure.get("key"), source in plan.names
-        if isinstance(key, str) and named and not (digest and _same_data(plan.source(source), count, digest, known)):
-            if digest and key == str(index):  # which names whatever is there now
-                raise _changed(f"sample {index} of {source!r} may be another one", url, number, _AGAIN)
-            index = _index_now(plan, source, index, key, url, number)
+        if isinstance(key := failure.get("key"), str) and source in plan.names:
+            same = (source, count, digest)
+            if digest and same not in known:
+                known[same] = _same_data(plan.source(source), count, digest)
+            if not known.get(same):
+                if digest and key == str(index):  # any sample at this place has this key
+                    raise _changed(f"sample {index} of {source!r} may be another one", url, number, _AGAIN)
+                index = _index_now(plan, source, index, key, url, number)
         found.setdefault(source, set()).add(index)
     return [
         entry.model_copy(update={"quarantine": None, "source": source, "indices": sorted(indices)})
@@ -176,14 +181,12 @@ def skip_lines(plan: Plan, samples: Iterable[tuple[str, int]]) -> bytes:
     return b"".join(lines)
 
 
-def _same_data(dataset: Dataset, count: int, digest: str, known: dict[tuple[int, str], bool]) -> bool:
-    """Whether the dataset has the samples of a line at the same indices: it is the same, or has only grown."""
-    if (count, digest) not in known:
-        now = dataset.fingerprint() if count == len(dataset) else None
-        if now is None and 0 < count < len(dataset):
-            now = dataset.fingerprint_of_first(count)
-        known[count, digest] = now is not None and data_digest(now) == digest
-    return known[count, digest]
+def _same_data(dataset: Dataset, count: int, digest: str) -> bool:
+    """Whether the dataset has the samples of a list at the same indices: it is the same, or has only grown."""
+    now = dataset.fingerprint() if count == len(dataset) else None
+    if 0 < count < len(dataset):
+        now = dataset.fingerprint_of_first(count)
+    return now is not None and data_digest(now) == digest
 
 
 def _no_failure(url: str, number: int) -> ConfigError:
