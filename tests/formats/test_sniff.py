@@ -14,6 +14,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.img2dataset import is_img2dataset
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
@@ -296,3 +297,18 @@ def test_files_with_splits_of_their_own_are_opened_one_by_one(tmp_path: Path) ->
         open_dataset(tmp_path)
     with pytest.raises(ConfigError, match="it has splits of its own"):
         open_dataset(str(tmp_path / "*.jsonl"))
+
+
+def test_a_folder_of_img2dataset_is_known_by_its_own_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files(*_: object, **__: object) -> None:
+        raise AssertionError("the files of all folders are listed")
+
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/00000_stats.json").write_text("{}")
+    monkeypatch.setattr(LocalStore, "files", files)
+    assert is_img2dataset(LocalStore(tmp_path)) is None
+    (tmp_path / "00007_stats.json").write_text("{}")
+    assert is_img2dataset(LocalStore(tmp_path)) == ""
+    assert is_img2dataset(LocalStore(tmp_path / "missing")) is None
