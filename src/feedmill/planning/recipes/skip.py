@@ -175,10 +175,15 @@ def skip_lines(plan: Plan, samples: Iterable[tuple[str, int]]) -> bytes:
     for source, index in samples:
         dataset = plan.source(source)
         if source not in data:
-            data[source] = [len(dataset), data_digest(dataset.fingerprint())]
+            data[source] = data_of(dataset)
         key = dataset.locate(index).key
         lines.append(orjson.dumps({"source": source, "index": index, "key": key, "data": data[source]}) + b"\n")
     return b"".join(lines)
+
+
+def data_of(dataset: Dataset) -> list[Any]:
+    """Return what a line of a list says of the data in which its index counts: the number of samples, and a digest."""
+    return [len(dataset), data_digest(dataset.fingerprint())]
 
 
 def _same_data(dataset: Dataset, count: int, digest: str) -> bool:
