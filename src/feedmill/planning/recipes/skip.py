@@ -128,7 +128,7 @@ def _quarantined(entry: SkipModel, url: str, plan: Plan) -> list[SkipModel]:
         if isinstance(key := failure.get("key"), str) and source in plan.names:
             same = (source, count, digest)
             if digest and same not in known:
-                known[same] = _same_data(plan.source(source), count, digest)
+                known[same] = same_data(plan.source(source), count, digest)
             if not known.get(same):
                 if digest and key == str(index):  # any sample at this place has this key
                     raise _changed(f"sample {index} of {source!r} may be another one", url, number, _AGAIN)
@@ -186,7 +186,7 @@ def data_of(dataset: Dataset) -> list[Any]:
     return [len(dataset), data_digest(dataset.fingerprint())]
 
 
-def _same_data(dataset: Dataset, count: int, digest: str) -> bool:
+def same_data(dataset: Dataset, count: int, digest: str) -> bool:
     """Whether the dataset has the samples of a list at the same indices: it is the same, or has only grown."""
     now = dataset.fingerprint() if count == len(dataset) else None
     if 0 < count < len(dataset):
