@@ -35,7 +35,11 @@ _RAW = (
 """Suffixes of files that `feedmill import` reads, and that no format has."""
 SUFFIXES = tuple(end for end in _FILES if end != ".json")
 """Suffixes of data files, including unsupported ones, to distinguish them from recipes."""
-_WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat token files without a header"}
+_WITH = {
+    "files": "folders of .ds files",
+    "token_size": ".ds files and flat token files without a header",
+    "split_config": "prepared folders",
+}
 _FAMILIES = ("rows", "lines")
 """Families whose files of several suffixes can be opened together."""
 _KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
@@ -301,7 +305,7 @@ def open_found(
 ) -> Dataset:
     """Open the dataset that `sniff` detected at a URL, like `open_raw`. The split `ALL_SPLITS` is all of it."""
     found.store.pin_files()
-    for option, value in (("files", files), ("token_size", token_size)):
+    for option, value in (("files", files), ("token_size", token_size), ("split_config", split_config)):
         if value is not None and option not in found.format.options:
             raise ConfigError(
                 f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
@@ -330,6 +334,8 @@ def open_found(
         dataset._named = partial(_counts, found, url, parts, token_size)
     if whole != ALL_SPLITS:
         dataset.notes = _notes(found, url, split, splits)
+        if split not in (None, TRAIN_OR_ALL, "train") and found.format.splits and not dataset.splits:
+            dataset.notes = [*dataset.notes, f"{url}: it has no splits, and {split!r} is all of it"]
     return dataset
 
 

@@ -14,6 +14,7 @@ JSONL = Format(
     open="feedmill.formats.jsonl.dataset:open_found",
     files=(".jsonl",),
     splits=True,
+    options=("split_config",),  # which metadatasets of Energon may give to each source, and Energon ignores here
     check="lines",
     repair="lines",
     targets=(
