@@ -96,7 +96,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
     work = work or ROOT / "build/kernels"
     work.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    text = source or translate(modules_below(FOLDER, "feedmill.kernels"))
+    text = source or translate(modules_below(Path(FOLDER), "feedmill.kernels"))
     name = target()
     levels = dict(TARGETS[name].levels) if name else {machine(): ("", "")}
     if checked:
@@ -151,7 +151,7 @@ def _run(work: Path, command: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--checked", action="store_true", help='build the level "checked" alone')
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER))
     options = parser.parse_args()
     try:
         found = build(options.folder, checked=options.checked)
