@@ -68,6 +68,9 @@ _FLAGS = (
     "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-unused-but-set-variable",
     "-Wno-parentheses-equality", "-Werror=return-type",
 )  # fmt: skip
+_CLANG = ("-mllvm", "-epilogue-vectorization-minimum-VF=17")
+"""For zig alone: what is left over after a loop over vectors takes a second one only if they have 17 elements or more.
+With the default of 16, the library for AVX2 is 5 % larger, and no kernel faster."""
 # Shifts and sums of kernels wrap, and a part of a file need not be aligned.
 _SANITIZE = (
     "-DCHECKED", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined",
@@ -132,7 +135,7 @@ def _compiler(name: str | None, processor: tuple[str, str], checked: bool) -> tu
     own = os.environ.get("FEEDMILL_CC")
     if own is None and name is not None and find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig, f"-mcpu={processor[0]}"]
-        return [*command, *([] if checked else ["-fno-sanitize=all"])], link  # after which it ignores others
+        return [*command, *_CLANG, *([] if checked else ["-fno-sanitize=all"])], link  # after which it ignores others
     return [*shlex.split(own or "cc"), *([f"-march={processor[1]}"] if processor[1] else [])], link
 
 

@@ -81,7 +81,7 @@ def parse(*declarations: str) -> list[Signature]:
 
 def symbol(module: str, name: str, number: int) -> str:
     """Return the name in the library of a kernel for the signature of this number."""
-    return f"{module.removeprefix('feedmill.kernels.').replace('.', '_')}__{name}_{number}"
+    return f"{module.removeprefix('feedmill.kernels.').replace('.', '_')}_{name.lstrip('_')}{number}"
 
 
 def machine() -> str:
