@@ -224,10 +224,10 @@ def suggesting(**others: str) -> Callable[[Function], Function]:
     Its errors show the caller's frames, and not those of this package.
     """
 
-    from inspect import signature
-
     def decorate(function: Function) -> Function:
-        known = [name for name in signature(function).parameters if name not in ("self", "cls")]
+        code = function.__code__
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        known = [name for name in parameters if name not in ("self", "cls")]
 
         @wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:

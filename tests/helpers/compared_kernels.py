@@ -13,6 +13,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from kernels.by_numba import by_numba  # noqa: E402
 
 ADDRESSES = ("feedmill.kernels.files.ranges", "feedmill.kernels.files.tar_many")
 """Modules whose kernels write at addresses: the other sides write the same there once more."""
-LEVELS = sorted(path.name.split(".")[1] for path in FOLDER.glob("kernels.*.so"))
+LEVELS = sorted(path.name.split(".")[1] for path in Path(FOLDER).glob("kernels.*.so"))
 _own = Kernel.__call__
 called: set[str] = set()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from feedmill.kernels.interface import symbol
 from helpers.kernel_module import ROOT, compiled
 
 MODULE = """
@@ -76,7 +77,7 @@ def test_the_checks_end_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         *(("element", at, 0 <= at < 6) for at in (0, 5, 6, -1)), *(("of_row", at, 0 <= at < 3) for at in (0, 2, 3, -1)),
         ("copied", 3, True), ("copied", 4, False), ("shifted", 63, True), ("shifted", 64, False),
     ):  # fmt: skip
-        command = [sys.executable, "-c", CALL, str(library), name, f"{made.__name__}__{name}_0"]
+        command = [sys.executable, "-c", CALL, str(library), name, symbol(made.__name__, name, 0)]
         done = subprocess.run([*command, str(at)], capture_output=True, text=True)
         assert (done.returncode == 0) == fine, (name, at, done)
         assert fine or done.returncode < 0

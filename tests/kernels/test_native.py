@@ -165,7 +165,7 @@ def test_the_level_is_that_of_the_processor() -> None:
 
 
 def test_a_checkout_says_that_its_library_is_old_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not interface.COMPILER.exists():
+    if not os.path.exists(interface.COMPILER):
         pytest.skip("this is no checkout")
     assert native._loaded(interface.machine())
     monkeypatch.setattr(native, "fingerprint", lambda: "other")
@@ -192,14 +192,14 @@ def test_the_fingerprint_is_that_of_the_sources(tmp_path: Path, monkeypatch: pyt
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b/a.py", "2"), ("b/c.txt", "2")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-        found.add(interface.fingerprint())
+        found.add(interface.fingerprint.__wrapped__())
     assert len(found) == 3  # a text is no source
 
 
 def test_the_sources_name_no_compiler() -> None:
     """No process can load numba, which the tests alone have."""
     compilers = {"numba", "llvmlite", "ziglang"}
-    for path in interface.FOLDER.parent.rglob("*.py"):
+    for path in Path(interface.FOLDER).parent.rglob("*.py"):
         text = path.read_text()
         if not any(name in text for name in compilers):
             continue

@@ -68,6 +68,9 @@ _FLAGS = (
     "-Wall", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-unused-but-set-variable",
     "-Wno-parentheses-equality", "-Werror=return-type",
 )  # fmt: skip
+_CLANG = ("-mllvm", "-epilogue-vectorization-minimum-VF=17")
+"""For zig alone: what is left over after a loop over vectors takes a second one only if they have 17 elements or more.
+With the default of 16, the library for AVX2 is 5 % larger, and no kernel faster."""
 # Shifts and sums of kernels wrap, and a part of a file need not be aligned.
 _SANITIZE = (
     "-DCHECKED", "-O1", "-fsanitize=undefined", "-fsanitize-trap=undefined",
@@ -96,7 +99,7 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
     work = work or ROOT / "build/kernels"
     work.mkdir(parents=True, exist_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    text = source or translate(modules_below(FOLDER, "feedmill.kernels"))
+    text = source or translate(modules_below(Path(FOLDER), "feedmill.kernels"))
     name = target()
     levels = dict(TARGETS[name].levels) if name else {machine(): ("", "")}
     if checked:
@@ -132,7 +135,7 @@ def _compiler(name: str | None, processor: tuple[str, str], checked: bool) -> tu
     own = os.environ.get("FEEDMILL_CC")
     if own is None and name is not None and find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig, f"-mcpu={processor[0]}"]
-        return [*command, *([] if checked else ["-fno-sanitize=all"])], link  # after which it ignores others
+        return [*command, *_CLANG, *([] if checked else ["-fno-sanitize=all"])], link  # after which it ignores others
     return [*shlex.split(own or "cc"), *([f"-march={processor[1]}"] if processor[1] else [])], link
 
 
@@ -151,7 +154,7 @@ def _run(work: Path, command: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--checked", action="store_true", help='build the level "checked" alone')
-    parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(FOLDER))
     options = parser.parse_args()
     try:
         found = build(options.folder, checked=options.checked)

@@ -5,7 +5,6 @@ Functions are given by name (``"feedmill.formats.mds.dataset:is_mds"``), so that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
@@ -49,8 +48,7 @@ class OpenRequest(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFormat:
+class TargetFormat(NamedTuple):
     """A format as a target of writing.
 
     Attributes:
@@ -94,8 +92,7 @@ class TargetFormat:
     token_sizes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A format as a source, and its targets for writing.
 
     Attributes:

@@ -10,6 +10,7 @@ Byte ranges that a dataset will read for samples, known from its index before an
 from __future__ import annotations
 
 import itertools
+import mmap
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,10 +64,11 @@ def load_offsets(store: Store, path: str, *, fix: str) -> Int64s:
             fix=fix,
         )
     if data is None and (size > _LARGE or (size > _SMALL and raise_file_limit() and not maps_are_full())):
-        with store.local_copy(path) as local:
-            mapped = np.memmap(local, "<i8", "r")
-        _maps[id(mapped._mmap)] = mapped._mmap  # type: ignore[attr-defined]
-        return np.asarray(mapped)
+        files = store.descriptors([path])
+        assert files is not None  # it is local
+        mapped = mmap.mmap(files[0].fd, 0, access=mmap.ACCESS_READ)
+        _maps[id(mapped)] = mapped
+        return np.frombuffer(mapped, "<i8")
     return np.frombuffer(store.read(path) if data is None else data, "<i8")
 
 

@@ -107,8 +107,9 @@ def by_marks(store: Store) -> Detected | None:
         DataError: the job that wrote it was interrupted and must be finished first.
     """
     _settle(store)
-    store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared(store))
-    found = next(_marked(store, [(format, format.marks) for format in formats() if format.marks]), None)
+    if not store.is_local:
+        store.preload([path for format in formats() for path in (*format.marks, *format.small)], _shared())
+    found = next(_marked(store, ((format, format.marks) for format in formats() if format.marks)), None)
     if found is not None:
         return found
     left = [format for format in formats() if format.later_marks or (format.is_folder and not format.marks)]
@@ -116,10 +117,8 @@ def by_marks(store: Store) -> Detected | None:
     return next(_marked(store, [(format, format.later_marks) for format in left if not format.folders]), None)
 
 
-def _shared(store: Store) -> list[str]:
+def _shared() -> list[str]:
     """Return the files of which only the beginning is preloaded, because a cache of remote data has the rest."""
-    if store.is_local:
-        return []
     from feedmill.storage.cache.settings import data_cache
 
     return [path for format in formats() for path in format.shared] if data_cache().size else []

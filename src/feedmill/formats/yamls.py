@@ -11,7 +11,6 @@ Parse YAML with the line of every value, for error messages about recipes.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -102,14 +101,14 @@ def read_yaml(text: str | bytes, where: str, *, last_counts: bool = False) -> Do
     """
     known = _parsed.get((text, last_counts)) if len(text) <= _SMALL else None
     if known is not None:
-        return Document(copy.deepcopy(known.value), where, known._lines)
+        return Document(_copied(known.value), where, known._lines)
     try:
         builder = _Builder(where, last_counts)
         document = builder.build(yaml.parse(text, Loader=_LOADER))
         if len(text) <= _SMALL and not builder.warned:
             if len(_parsed) >= _MOST_PARSED:
                 _parsed.clear()
-            _parsed[text, last_counts] = Document(copy.deepcopy(document.value), where, document._lines)
+            _parsed[text, last_counts] = Document(_copied(document.value), where, document._lines)
         return document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -121,6 +120,13 @@ def read_yaml(text: str | bytes, where: str, *, last_counts: bool = False) -> Do
     except (yaml.YAMLError, ValueError) as error:  # not UTF-8, or numbers of thousands of digits
         why = str(error).partition("\n")[0]  # the second line names the string that was parsed
         raise ConfigError(f"not YAML: {why}", file=where, fix="Save the file as UTF-8 text.") from None
+
+
+def _copied(value: Any) -> Any:
+    """Return plain data with lists and mappings of its own; many times faster than `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
 def read_settings(text: str | bytes, where: str) -> Any:

@@ -10,10 +10,11 @@ This module needs nothing but Python, because builds import it.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 NUMBERS = {
@@ -25,8 +26,8 @@ _ARGUMENT = re.compile(r"(out )?([a-z0-9|]+)(\[:(?:,:)*\])?")
 TOKENS = "u8|u16|u32|i32|i64"
 """Types of tokens; u64 can be viewed as i64. Others are rare, and read without kernels."""
 _SCALARS = ("i64", "u64", "f64")
-FOLDER = Path(__file__).parent
-COMPILER = FOLDER.parents[2] / "tools/kernels"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+COMPILER = os.path.normpath(f"{FOLDER}/../../../tools/kernels")
 """Where the compiler is in a checkout; an installed package has none."""
 
 
@@ -80,7 +81,7 @@ def parse(*declarations: str) -> list[Signature]:
 
 def symbol(module: str, name: str, number: int) -> str:
     """Return the name in the library of a kernel for the signature of this number."""
-    return f"{module.removeprefix('feedmill.kernels.').replace('.', '_')}__{name}_{number}"
+    return f"{module.removeprefix('feedmill.kernels.').replace('.', '_')}_{name.lstrip('_')}{number}"
 
 
 def machine() -> str:
@@ -89,14 +90,17 @@ def machine() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(found, found)
 
 
+@cache
 def fingerprint() -> str:
     """Return a hash of the sources of a checkout that decide what its library does."""
-    import hashlib  # a process that only runs kernels needs no digest of their sources
+    from _blake2 import blake2b  # not that of `hashlib`, as in `feedmill.planning.permutation`
 
-    found = hashlib.blake2b(digest_size=16)
+    found = blake2b(digest_size=16)
     for folder in (FOLDER, COMPILER):
-        for path in sorted(path for path in folder.rglob("*.*") if path.suffix in (".py", ".c")):
-            found.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+        paths = (f"{top}/{name}" for top, _, names in os.walk(folder) for name in names if name.endswith((".py", ".c")))
+        for path in sorted(paths):
+            with open(path, "rb") as file:
+                found.update(f"{os.path.relpath(path, folder)}\0".encode() + file.read() + b"\0")
     return found.hexdigest()
 
 

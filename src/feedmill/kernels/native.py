@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
 import sys
 from collections.abc import Callable
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -323,18 +323,13 @@ def library() -> ctypes.CDLL:
 
 
 def _loaded(level: str) -> ctypes.CDLL:
-    path, checkout = library_path(level), COMPILER.exists()
+    path, checkout = os.path.join(FOLDER, f"kernels.{level}.so"), os.path.exists(COMPILER)
     again = "Run `make`, or `python tools/kernels/build.py`." if checkout else "Install feedmill again."
-    if not path.exists():
-        levels = sorted(other.name.split(".")[1] for other in FOLDER.glob("kernels.*.so"))
+    if not os.path.exists(path):
+        levels = sorted(name.split(".")[1] for name in os.listdir(FOLDER) if re.fullmatch(r"kernels\..*\.so", name))
         fix = f"Set FEEDMILL_CPU to one of {', '.join(levels)}, or to nothing." if levels else again
         raise ConfigError(f"there are no compiled kernels for the processor level {level!r}", fix=fix)
-    found = ctypes.CDLL(str(path))  # releases the GIL during calls
+    found = ctypes.CDLL(path)  # releases the GIL during calls
     if checkout and (ctypes.c_char * 32).in_dll(found, "feedmill_sources").value != fingerprint().encode():
-        raise ConfigError("the compiled kernels are older than their sources", file=str(path), fix=again)
+        raise ConfigError("the compiled kernels are older than their sources", file=path, fix=again)
     return found
-
-
-def library_path(level: str) -> Path:
-    """Return the path of the library for a level."""
-    return FOLDER / f"kernels.{level}.so"

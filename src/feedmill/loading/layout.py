@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.errors import ConfigError, integer
 from feedmill.loading.plan import PlainPlan
@@ -45,8 +45,7 @@ logger = logging.getLogger("feedmill")
 _TOO_MANY = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class RankBatches:
+class RankBatches(NamedTuple):
     """The batches of one rank, from its start on.
 
     Attributes:

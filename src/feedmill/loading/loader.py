@@ -24,7 +24,20 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from inspect import GEN_RUNNING, getattr_static, getgeneratorstate
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from feedmill.errors import ConfigError, Hinted, integer, shortened, suggesting
 from feedmill.loading.batches import BatchMaker, MadeBatch
@@ -734,8 +747,7 @@ class Pipeline:
             yield from batches_of(cursor.windows(), ahead, together, grid.batch_size, keep_last=keep)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """Converts batches for the training loop, and counts their samples and failures.
 
     Attributes:

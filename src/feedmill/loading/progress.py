@@ -77,7 +77,7 @@ class Progress:
     def check(self) -> None:
         """Check that batches can be made from this position on. Raises ConfigError if not."""
         if self.cursor is None:
-            check_begin(self.plan, replace(self.layout, grid=self.grid), self.consumed)
+            check_begin(self.plan, self.layout._replace(grid=self.grid), self.consumed)
 
     def advance(self, after: int | Cursor) -> None:
         """Set the end of the batches yielded so far."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from feedmill.allocator import keep_freed_memory
-from feedmill.errors import ConfigError, suggesting
+from feedmill.errors import ConfigError, NotFound, suggesting
 from feedmill.formats.base import Dataset
 from feedmill.formats.energon import ENERGON
 from feedmill.formats.energon.database import META
@@ -151,8 +150,7 @@ def open(
     return dataset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowOptions:
+class WindowOptions(NamedTuple):
     """Options of `feedmill.open` for windows and blocks of token data; see there."""
 
     seq_len: int | None = None
@@ -165,14 +163,13 @@ class WindowOptions:
     @property
     def given(self) -> list[str]:
         """Names of the options that differ from their defaults."""
-        return [name for name in self.__slots__ if getattr(self, name) != getattr(_NO_WINDOWS, name)]
+        return [name for name in self._fields if getattr(self, name) != getattr(_NO_WINDOWS, name)]
 
 
 _NO_WINDOWS = WindowOptions()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenOptions:
+class OpenOptions(NamedTuple):
     """Options of `open`; see there."""
 
     split: str | None = None
@@ -188,7 +185,7 @@ class OpenOptions:
     frames: Mapping[str, Sequence[float]] | None = None
     steps: str | None = None
     episodes: EpisodeOptions | None = None
-    windows: WindowOptions = field(default_factory=WindowOptions)
+    windows: WindowOptions = _NO_WINDOWS
 
 
 def _open(url: str | list[str], options: OpenOptions) -> Dataset:
@@ -202,7 +199,7 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
         return _cut(dataset, options).opened_as(decode=options.decode, reopen=reopen)
     split, split_config = options.split, options.split_config
     if options.dataset_config is not None and options.dataset_config.endswith(".jsonl"):
-        url, options = join_url(url, options.dataset_config), replace(options, dataset_config=None)
+        url, options = join_url(url, options.dataset_config), options._replace(dataset_config=None)
     detected = sniff(url)
     whole = options.raw or options.tokenize is not None
     description = None if whole else _describe(detected, url, options)
@@ -213,7 +210,7 @@ def _open(url: str | list[str], options: OpenOptions) -> Dataset:
         detected, url, split=split, split_config=split_config, files=options.files, token_size=token_size
     )
     if options.split == TRAIN_OR_ALL:
-        reopen = partial(_open, absolute, replace(options, split=dataset.split))
+        reopen = partial(_open, absolute, options._replace(split=dataset.split))
     cut = _cut(_as_tokens(dataset, options), options)  # one with a description is not token data: an error
     if description is None:
         cut.notes = dataset.notes
@@ -324,12 +321,18 @@ def _describe(found: Detected, url: str, options: OpenOptions) -> DatasetView | 
             file=url,
             fix="Omit 'dataset_config'.",
         )
-    if found.format is not ENERGON or (name is None and not found.store.exists(f"{META}/dataset.yaml")):
+    if found.format is not ENERGON:
         return None
     path = f"{META}/dataset.yaml" if name is None else meta_file(found.store, name)
+    try:
+        text = found.store.read_small(path)
+    except NotFound:
+        if name is not None:
+            raise
+        return None
     from feedmill.formats import yamls
 
-    document = yamls.read_config(found.store.read_small(path), found.store.locate(path))
+    document = yamls.read_config(text, found.store.locate(path))
     from feedmill.samples.view import build_view
 
     return build_view(

@@ -43,6 +43,7 @@ from feedmill.storage.base import (
     storage_error,
     too_short,
 )
+from feedmill.storage.limits import DESCRIPTION, refuse_large
 from feedmill.storage.locks import FileLock
 from feedmill.storage.staging import (
     TEMPORARY_SUFFIX,
@@ -158,9 +159,37 @@ class LocalStore(Store):
             status = os.stat(full)
         except OSError as error:
             raise storage_error(error, full) from None
-        if self._pins is not None:
-            self._pins.setdefault(path, State.of(status))
+        self._pin(path, status)
         return entry_of(path, status)
+
+    def _pin(self, path: str, status: os.stat_result) -> None:
+        if self._pins is not None and path not in self._pins:
+            self._pins[path] = State.of(status)
+
+    def exists(self, path: str) -> bool:
+        # Opening a folder asks for many names that it lacks: an error with its words would take most of that time.
+        full = self._full(path)
+        try:
+            status = os.stat(full)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise storage_error(error, full) from None
+        self._pin(path, status)
+        return True
+
+    def read_small(self, path: str, most: int = DESCRIPTION) -> bytes:
+        full = self._full(path)
+        try:
+            descriptor, status = open_regular(full)
+            try:
+                self._pin(path, status)
+                refuse_large(status.st_size, full, most)
+                return _read_rest(descriptor, 0, status.st_size)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error(error, full) from None
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         if length is not None:
@@ -595,10 +624,10 @@ class OpenFile:
 
     def __init__(self, full: str) -> None:
         self.full, self.kept = full, True
-        self.fd = open_regular(full)
+        self.fd, status = open_regular(full)
         # Not in `__del__`: while it runs, another thread can still get the file through a weak reference.
         weakref.finalize(self, os.close, self.fd).atexit = False
-        self.state = State.of(os.fstat(self.fd))
+        self.state = State.of(status)
 
 
 _kept: dict[OpenFile, None] = {}
@@ -654,8 +683,10 @@ def _drop(file: OpenFile) -> None:
         _current.pop(file.full, None)
 
 
-def open_regular(path: str) -> int:
-    """Return a descriptor for reading a regular file, without blocking: opening a pipe would wait for its writer.
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """Return a descriptor for reading a regular file, and its status.
+
+    It does not block: opening a pipe would wait for its writer.
 
     Raises:
         OSError: the file cannot be opened.
@@ -668,29 +699,34 @@ def open_regular(path: str) -> int:
             refuse_special(path, _UNREADABLE)
         raise
     try:
-        refuse_special(path, _UNREADABLE, os.fstat(descriptor))
+        status = os.fstat(descriptor)
+        refuse_special(path, _UNREADABLE, status)
     except StorageError:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, status
 
 
 def read_regular(path: str, offset: int = 0) -> bytes:
     """Return the bytes of a regular file from an offset to its end, with as few calls as possible. Raises as above."""
-    descriptor = open_regular(path)
+    descriptor, status = open_regular(path)
     try:
-        left = max(0, os.fstat(descriptor).st_size - offset)
-        data = os.pread(descriptor, left + 1, offset)
-        if len(data) == left:  # fewer bytes than requested: the end
-            return data
-        blocks = [data]
-        while data:  # it grows, one call returns at most 2 GiB, or files like those of /proc, which have no size
-            offset += len(data)
-            data = os.pread(descriptor, max(1 << 20, left), offset)
-            blocks.append(data)
-        return b"".join(blocks)
+        return _read_rest(descriptor, offset, status.st_size)
     finally:
         os.close(descriptor)
+
+
+def _read_rest(descriptor: int, offset: int, size: int) -> bytes:
+    left = max(0, size - offset)
+    data = os.pread(descriptor, left + 1, offset)
+    if len(data) == left:  # fewer bytes than requested: the end
+        return data
+    blocks = [data]
+    while data:  # it grows, one call returns at most 2 GiB, or files like those of /proc, which have no size
+        offset += len(data)
+        data = os.pread(descriptor, max(1 << 20, left), offset)
+        blocks.append(data)
+    return b"".join(blocks)
 
 
 _UNREADABLE = "cannot be read by offset"

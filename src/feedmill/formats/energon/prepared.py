@@ -28,7 +28,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import xxhash
@@ -99,24 +99,30 @@ def read_info(store: Store) -> dict[str, int]:
         NotFound: the folder is not prepared.
         DataError: the file is invalid.
     """
-    if store.exists(INFO):
+    try:
         path, content = INFO, read_object(store, INFO, kind="bad-index", fix=_AGAIN)
-    elif store.exists(INFO_YAML):
-        from feedmill.formats import yamls
-
-        path, content = INFO_YAML, yamls.read_yaml(store.read_small(INFO_YAML), store.locate(INFO_YAML)).value
-    else:
-        raise NotFound(
-            "the folder is not prepared: it has no .nv-meta/.info.json",
-            file=store.url,
-            kind="not-prepared",
-            fix="Run 'feedmill prepare' on it.",
-        )
+    except NotFound:
+        path, content = INFO_YAML, _read_old_info(store)
     counts = content.get("shard_counts") if isinstance(content, dict) else None
     if not isinstance(counts, dict) or not all(type(n) is int and 0 <= n < MAX_SAMPLES for n in counts.values()):
         why = "'shard_counts' must map shard paths to numbers of samples"
         raise invalid_file(store, path, why, kind="bad-index", fix=_AGAIN)
     return counts
+
+
+def _read_old_info(store: Store) -> Any:
+    try:
+        text = store.read_small(INFO_YAML)
+    except NotFound:
+        raise NotFound(
+            "the folder is not prepared: it has no .nv-meta/.info.json",
+            file=store.url,
+            kind="not-prepared",
+            fix="Run 'feedmill prepare' on it.",
+        ) from None
+    from feedmill.formats import yamls
+
+    return yamls.read_yaml(text, store.locate(INFO_YAML)).value
 
 
 class PreparedShards(ShardTable):

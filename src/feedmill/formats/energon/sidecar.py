@@ -141,7 +141,7 @@ def meta_file(store: Store, name: str) -> str:
     return path
 
 
-_PART = re.compile(rb"  ([A-Za-z]\w*):(?: \[\]\n|\n((?:  - [A-Za-z_][\w./{}-]*\.tar\n)+))")
+_PART = re.compile(rb"  ([A-Za-z]\w*):(?: \[\]\n|\n((?:  - (?:\w[\w./{}-]*\.tar|'[\w./{}-]*\.tar')\n)+))")
 _WRITTEN = re.compile(rb"split_parts:\n((?:%s)+)exclude: \[\]\n" % _PART.pattern)
 
 
@@ -151,21 +151,23 @@ def _as_written(data: bytes) -> dict[str, Any] | None:
     if found is None:
         return None
     listed = _PART.findall(found[1])
-    parts = {name.decode(): [line[4:].decode() for line in shards.splitlines()] for name, shards in listed}
+    parts = {name.decode(): [line[4:].strip(b"'").decode() for line in shards.splitlines()] for name, shards in listed}
     return {"split_parts": parts} if len(parts) == len(listed) else None
 
 
 def read_splits(store: Store, name: str | None = None) -> Splits | None:
     """Read the split file `name` (default ``split.yaml``, else ``split.json``); None if there is none."""
-    if name is None:
-        name = next((n for n in ("split.yaml", "split.json") if store.exists(f"{META}/{n}")), None)
-        if name is None:
-            return None
-        path = f"{META}/{name}"
+    paths = [f"{META}/split.yaml", f"{META}/split.json"] if name is None else [meta_file(store, name)]
+    for path in paths:
+        try:
+            data = store.read_small(path)
+            break
+        except NotFound:
+            if name is not None:
+                raise
     else:
-        path = meta_file(store, name)
+        return None
     where = store.locate(path)
-    data = store.read_small(path)
     content: Any = _as_written(data)
     if content is None:
         from feedmill.formats import yamls

@@ -26,7 +26,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
@@ -191,7 +190,7 @@ class RemoteStore(RangeStore):
                 return entry_of(path, self._head(key))
             if small.entry is None:
                 raise FileNotFoundError(key)
-            return replace(small.entry, path=path)
+            return small.entry._replace(path=path)
 
     def _head(self, key: str) -> ObjectMeta:
         import obstore
