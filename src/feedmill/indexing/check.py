@@ -38,7 +38,6 @@ from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
-from feedmill.planning.rollouts import Steps, runs_of
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.open import open as open_dataset
@@ -132,6 +131,8 @@ def _check_source(url: str, report: CheckReport) -> None:
 
 def _check_rollouts(url: str, report: CheckReport) -> None:
     """Check the commits of rollouts, and draw the steps of all runs again."""
+    from feedmill.planning.rollouts import Steps, runs_of  # imported here because it loads the planning room
+
     rollouts = Rollouts(url)
     findings = list(rollouts.verify())
     seen = {str(error) for error in report.findings}  # a page that is damaged is found twice
