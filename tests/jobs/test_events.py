@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
-from collections import namedtuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -184,7 +183,11 @@ def test_the_name_of_a_long_unit_is_made_of_its_first_elements() -> None:
             shown.append(self)
             return "member"
 
+    class Unit(NamedTuple):
+        number: int
+        members: list[Any]
+
     shown: list[Member] = []
-    unit = namedtuple("Unit", "number members")(3, [Member() for _ in range(1000)])
+    unit = Unit(3, [Member() for _ in range(1000)])
     assert name_of(unit).startswith("(3, [member, member")
     assert len(shown) < 10

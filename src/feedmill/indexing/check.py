@@ -23,13 +23,12 @@ from feedmill.formats.format import TOKENS, Detected
 from feedmill.formats.jsonl import index as jsonl
 from feedmill.formats.jsonl.dataset import open_jsonl
 from feedmill.formats.offsets import Int64s, load_offsets
-from feedmill.formats.rollouts.commits import Rollouts, is_rollouts
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tables import PARQUET
 from feedmill.formats.tar import TAR, WEBDATASET, WIDS
 from feedmill.formats.tar.dataset import TarDataset
 from feedmill.formats.tar.strays import pieces_of, regroup, samples_of
-from feedmill.formats.tokens import MEGATRON, megatron
+from feedmill.formats.tokens import MEGATRON
 from feedmill.formats.tokens.manifest import BOUNDS, manifest_path, read_manifest, wrong_files
 from feedmill.formats.tokens.manifest import SUFFIX as MANIFEST
 from feedmill.indexing.options import Check
@@ -38,7 +37,6 @@ from feedmill.indexing.report import CheckReport
 from feedmill.indexing.scanning import FOUND, Scanned, checked, remarks_of, repeated_parts, spoiled, trailing_data
 from feedmill.jobs.options import verb
 from feedmill.jobs.progress import Progress
-from feedmill.planning.rollouts import Steps, runs_of
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.description import declared_map, unreadable
 from feedmill.samples.open import open as open_dataset
@@ -69,8 +67,8 @@ def check(options: Check) -> CheckReport:
         check_manifest(found.store, found.name, report, workers=workers, progress=progress)
     elif how == "open" and not _has_tars(found):
         _check_source(url, report)
-        if found.format is PARQUET and not found.name and not found.names and is_rollouts(found.store):
-            _check_rollouts(url, report)
+        if found.format is PARQUET and not found.name and not found.names:
+            _check_rollouts(url, found.store, report)
     else:
         store, entries = _entries(found, url, report)
         index = PreparedIndex(found.store, report) if found.format is ENERGON else None
@@ -130,8 +128,14 @@ def _check_source(url: str, report: CheckReport) -> None:
     report.findings += dataset.verify()
 
 
-def _check_rollouts(url: str, report: CheckReport) -> None:
-    """Check the commits of rollouts, and draw the steps of all runs again."""
+def _check_rollouts(url: str, store: Store, report: CheckReport) -> None:
+    """Check the commits of rollouts, and draw the steps of all runs again; nothing if the folder has none."""
+    from feedmill.formats.rollouts.commits import Rollouts, is_rollouts
+
+    if not is_rollouts(store):
+        return
+    from feedmill.planning.rollouts import Steps, runs_of  # imported here because it loads the planning room
+
     rollouts = Rollouts(url)
     findings = list(rollouts.verify())
     seen = {str(error) for error in report.findings}  # a page that is damaged is found twice
@@ -177,6 +181,8 @@ def _check_token_files(found: Detected, report: CheckReport, progress: bool | No
     """Compare token files with the sizes and hashes in their manifests; that of a folder also lists missing files."""
     store = found.store
     if found.name:
+        from feedmill.formats.tokens import megatron
+
         one = megatron.strip(found.name) + megatron.IDX if found.format is MEGATRON else found.name
         described = [one] if store.exists(manifest_path(one)) else []
     else:

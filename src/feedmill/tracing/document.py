@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from feedmill.curation.mix.verdict import attribute_files, why_dropped
 from feedmill.documents.file import kind_of
 from feedmill.documents.lineage.chain import Descent, Lineages, OutputRows, Row, find_ids, read_raw
 from feedmill.documents.lineage.shards import find_keys, is_shard, noun_of
@@ -95,6 +94,8 @@ class Documents:
     """
 
     def __init__(self, outputs: Sequence[str], lineages: Lineages | None = None) -> None:
+        from feedmill.curation.mix.verdict import attribute_files  # loads the language of rules
+
         self.descent = Descent(outputs, lineages)
         self._attribute_files = lru_cache(maxsize=1024)(attribute_files)
 
@@ -177,6 +178,8 @@ class Documents:
     def _artefact(self, made: OutputRows, why: bool) -> Artefact:
         dropped = None
         if not made.rows and why:
+            from feedmill.curation.mix.verdict import why_dropped
+
             lineage = self.descent.files[made.output]
             assert lineage is not None
             try:

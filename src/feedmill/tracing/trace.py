@@ -34,7 +34,6 @@ from feedmill.planning.rollouts import steps_of
 from feedmill.samples.preview import as_shown
 from feedmill.tracing.document import LISTED, Documents, sightings
 from feedmill.tracing.held import Held
-from feedmill.tracing.losses import losses_of
 from feedmill.tracing.options import Trace
 
 _ALLOW = ("append", "skip", "change")
@@ -107,6 +106,8 @@ def trace(options: Trace) -> TraceReport:
             _add_origins(plan, [(row, row["source"], row["index"]) for row in facts["entries"]], options.show)
         return TraceReport(plan, {"recipe": path, "proxy": proxy, **facts}, shown)
     if options.losses is not None:
+        from feedmill.tracing.losses import losses_of
+
         found = losses_of(
             plan,
             options.losses,
