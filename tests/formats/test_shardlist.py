@@ -178,7 +178,7 @@ def test_unpacking_that_was_killed_is_done_again(tmp_path: Path, at: int, monkey
         publish(temporary, final)
 
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.formats.tar.opening.publish", killed)
+        patch.setattr("feedmill.formats.unpacked.publish", killed)
         with pytest.raises(KeyboardInterrupt):
             open_dataset(tmp_path / "a.tgz")
     ds = open_dataset(tmp_path / "a.tgz")
