@@ -266,6 +266,8 @@ class Dedupe(Ids, AllowEmpty, DryRunnable, Budget, Processes, WithProgress):
             _check_name(self.name, self.attribute or self.name)
         if self.separator == "":
             raise _bad("the paragraph separator is empty", "Omit it to separate paragraphs by newlines.")
+        if self.against == []:  # a pattern of a program that found nothing; without the option it is ()
+            raise _bad("--against names no documents", "Name documents, or omit it to compare them with each other.")
         for text in (self.key, self.separator):
             if text is not None and not _is_text(text):
                 raise _bad(f"{text!r} is not valid UTF-8", "Use keys and separators in UTF-8.")

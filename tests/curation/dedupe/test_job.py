@@ -459,3 +459,9 @@ def test_documents_with_questions_are_documents(tmp_path):
     write_lines(tmp_path / "quiz/documents/quiz.jsonl", [json.dumps(row)])
     report = fm.dedupe(f"{tmp_path}/documents", against=[f"{tmp_path}/quiz/documents"], progress=False)
     assert report.documents == 1
+
+
+def test_references_that_a_program_did_not_find_are_an_error(tmp_path: Path) -> None:
+    """Before, an empty list meant no references: the documents were compared with each other instead."""
+    with pytest.raises(ConfigError, match="--against names no documents"):
+        fm.dedupe(f"{tmp_path}/documents", against=[], progress=False)
