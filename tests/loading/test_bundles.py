@@ -349,6 +349,10 @@ def test_columns_that_are_not_rows_are_not_cut() -> None:
     assert _apart(large, [0, 8]) and not _apart(large, [0, 4, 8])
 
 
+def test_bytes_of_columns() -> None:
+    assert workers._size(np.zeros((2, 3))) == 48 and workers._size([None, "ab", 3, b"c", True, 0.5]) == 3
+
+
 def test_a_change_to_workers_keeps_the_order(root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(root, "columns")
     alone = [content(batch) for batch in loader_of(plan, "columns", 16)]

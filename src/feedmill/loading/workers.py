@@ -330,8 +330,10 @@ class Bundles(Iterator[MadeBatch]):
 
 
 def _size(values: Any) -> int:
-    """Return the bytes of a column."""
-    return int(values.nbytes) if hasattr(values, "nbytes") else sum(map(len, values))
+    """Return the bytes of a column, or of the texts and bytes in it."""
+    if hasattr(values, "nbytes"):
+        return int(values.nbytes)
+    return sum(len(value) for value in values if type(value) in (bytes, str))
 
 
 WINDOW = 0.02
