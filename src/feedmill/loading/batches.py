@@ -590,7 +590,7 @@ def _durations(clock: Sequence[float]) -> dict[str, float]:
 class Work:
     """The seconds that this thread works from here on: of the processor, or of the clock if it waits, as for a disk.
 
-    While other programs have the processor, which is no waiting, the clock goes on and the work does not.
+    Time in which other programs have the processor is no waiting, and no work.
     """
 
     __slots__ = ("_clock", "_spent", "_waits")
