@@ -20,6 +20,7 @@ from feedmill.storage import LocalStore
 from helpers import foreign_datasets as sourcedata
 from helpers import media_files as clips
 from helpers.kinds import LISTED
+from helpers.mixture_data import small_fits
 from helpers.pages import LANGUAGES, Session, blocks
 from helpers.robots import write_robot
 from helpers.tars import write_tar
@@ -126,7 +127,7 @@ def test_the_page_runs(
     if page == ROOT / IN_A_BUCKET:
         request.getfixturevalue("s3_bucket")  # the server and its keys; the page makes its own bucket
     if "mixture fit" in page.read_text():
-        monkeypatch.setattr("feedmill.mixture.models._REFITS", 20)  # for the interval, which takes most of its time
+        small_fits(monkeypatch)
     if any(block.language in ("python", "console") for block in blocks(page.read_text())):
         shutil.copytree(example, tmp_path / "work")
     else:

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
         _noted.add(str(arguments[event == "os.rename"]))
 
 
-sys.addaudithook(_note)
+@cache
+def listen() -> None:
+    """Note what this process does from now on. There is no end of that, and it makes all other tests slower."""
+    sys.addaudithook(_note)
 
 
 def shards(root: Path) -> None:
@@ -146,6 +150,7 @@ def names_of(make: Make, words: list[str], root: Path, monkeypatch: pytest.Monke
     global _noted
     make(root)
     monkeypatch.chdir(root)
+    listen()
     before, _noted = everything(root), set()
     try:
         done = run(words)

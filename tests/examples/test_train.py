@@ -21,18 +21,21 @@ def run(*arguments: object) -> str:
     return done.stdout
 
 
-def test_two_runs_end_where_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def run_here(*arguments: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(PROGRAM), *map(str, arguments)])
+        runpy.run_path(str(PROGRAM), run_name="__main__")
+
+
+def test_two_runs_end_where_one_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [json.dumps({"text": f"document {n} " * (1 + n % 7)}) for n in range(50)]
     (tmp_path / "docs.jsonl").write_text("\n".join(lines) + "\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("seed: 1\nsource: {path: docs.jsonl, shuffle: global}\n")
     whole, halves = tmp_path / "whole.pt", tmp_path / "halves.pt"
-    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *map(str, (recipe, "--steps", 40, "--checkpoint", whole))])
-    runpy.run_path(str(PROGRAM), run_name="__main__")  # the other two runs are processes of their own
+    run_here(recipe, "--steps", 40, "--checkpoint", whole)
     one = capsys.readouterr().out
-    run(recipe, "--steps", 20, "--checkpoint", halves, "--workers", 0)
+    run_here(recipe, "--steps", 20, "--checkpoint", halves, "--workers", 0)  # the run that resumes is another process
     two = run(recipe, "--steps", 40, "--checkpoint", halves, "--workers", 1)
     assert "resumed at step 20, sample 320" in two
     assert one.splitlines()[-1] == two.splitlines()[-1]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from feedmill.cli.app import app
 from feedmill.indexing.prepare import prepare
 from feedmill.mixture.verbs.propose import propose
+from helpers.mixture_data import small_fits
 from helpers.tars import write_tar
 from helpers.web_archives import archive, pages
 
@@ -367,7 +368,7 @@ def state(root: Path) -> dict[str, tuple[int, int, bytes]]:
 def run(command: str, *more: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         if command.startswith("mixture fit"):
-            patch.setattr("feedmill.mixture.models._REFITS", 20)  # for the interval, which takes most of its time
+            small_fits(patch)
         done = CliRunner().invoke(app, [*shlex.split(command), *more])
     assert done.exception is None or isinstance(done.exception, SystemExit), command
     assert "defect" not in done.output, done.output

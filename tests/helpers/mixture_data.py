@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 
 from feedmill.formats.tokens.pbin import write_pbin
@@ -29,3 +30,12 @@ def recipe_file(folder: Path, tokens: dict[str, int] = TOKENS, **keys: object) -
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(data, sort_keys=False))
     return path
+
+
+def small_fits(patch: pytest.MonkeyPatch) -> None:
+    """Fit a tenth of the trees, and of the laws for an interval: most of what a fit takes.
+
+    Only tests of trees and of intervals ask how good they are.
+    """
+    patch.setattr("feedmill.mixture.models._TREES", 10)
+    patch.setattr("feedmill.mixture.models._REFITS", 20)

@@ -16,7 +16,7 @@ from feedmill.cli.app import app
 from feedmill.mixture.limits import Limits
 from feedmill.mixture.swarm import Swarm, read_swarm
 from helpers.durations import needs
-from helpers.mixture_data import TOKENS, recipe_file, token_files
+from helpers.mixture_data import TOKENS, recipe_file, small_fits, token_files
 
 needs("sklearn")
 STAGES: list[dict[str, Any]] = [
@@ -26,10 +26,9 @@ STAGES: list[dict[str, Any]] = [
 
 
 @pytest.fixture(autouse=True)
-def few_refits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The interval takes most of the time of a fit, and only its own tests ask how wide it is."""
-    if "interval" not in request.node.name:
-        monkeypatch.setattr("feedmill.mixture.models._REFITS", 20)
+def fits_are_small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "interval" not in request.node.name and "trees" not in request.node.name:
+        small_fits(monkeypatch)
 
 
 class KnownLaw:

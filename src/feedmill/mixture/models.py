@@ -36,6 +36,7 @@ _STARTS = (0.1, 1.0, 10.0)
 _RIDGE = 1e-4
 _RESAMPLES = 2000
 _REFITS = 200
+_TREES = 100
 _TAIL = (1 - LEVEL) / 4
 """Half of a tail of an interval, see `interval_of_best`."""
 _CHECKED = {"skip_parameter_validation": True, "assume_finite": True}
@@ -123,7 +124,7 @@ def _fit_law(x: Floats, y: Floats, start: tuple[float, Floats] | None) -> tuple[
 def trees(seed: int) -> Any:
     """Return the estimator of gradient-boosted trees for one column of losses."""
     return GradientBoostingRegressor(
-        n_estimators=100, learning_rate=0.08, max_depth=3, subsample=0.8, random_state=seed
+        n_estimators=_TREES, learning_rate=0.08, max_depth=3, subsample=0.8, random_state=seed
     )
 
 
