@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tarfile
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.errors import DataError, FeedmillError
+import feedmill as fm
+from feedmill.errors import DataError, FeedmillError, NotFound
 from feedmill.formats.tar import dataset as tar_samples
 from feedmill.formats.tar.dataset import (
     ScannedShards,
@@ -90,13 +92,30 @@ def content(dataset: TarDataset, indices: list[int]) -> list[object]:
     return [(s.key, {name: s.raw(name) for name in s}, s.source) for s in dataset.read_raw(indices)]
 
 
-@pytest.mark.parametrize(("limit", "value"), [("FEW", 1000), ("_MEMBERS", 1)])
+@pytest.mark.parametrize(("limit", "value"), [("FEW", 1000), ("_MEMBERS", 1), ("SMALL", 0)])
 def test_any_order_and_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     found = dataset(make_shards(tmp_path, [7, 1, 9, 30]))
     wanted = np.random.default_rng(1).integers(0, len(found), 100).tolist()
     together = content(found, wanted)
     monkeypatch.setattr(tar_samples, limit, value)
     assert content(found, wanted) == together == [one for i in wanted for one in content(found, [i])]
+
+
+def test_small_samples_have_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fm.open(make_shards(tmp_path, [7, 1, 9, 30]), raw=True, decode=None)
+    wanted = np.random.default_rng(2).integers(0, len(found), 60).tolist()
+    small = found.read_raw(wanted)
+    monkeypatch.setattr(tar_samples, "SMALL", 0)
+    large = found.read_raw(wanted)
+    assert not small[0]._block and large[0]._block
+    for one, other in zip(small, large, strict=True):
+        assert one == other and one.source == other.source and repr(one) == repr(other)
+        again = pickle.loads(pickle.dumps(one))
+        assert again == one and again.source == one.source
+        kept = one.select("txt".__eq__)
+        assert dict(kept) == {"txt": other.raw("txt")} and kept.source == other.select("txt".__eq__).source
+        with pytest.raises(NotFound, match="no part 'png'"):
+            one.raw("png")
 
 
 def test_kinds_of_samples_side_by_side(tmp_path: Path) -> None:

@@ -129,6 +129,32 @@ def test_arguments_are_taken_in_c(made: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert other(values, 1) == 91 == other(values[::-1], 1) and other._quick(values, 1) is refused
 
 
+@pytest.mark.parametrize("in_c", [True, False])
+def test_objects_of_memory(monkeypatch: pytest.MonkeyPatch, in_c: bool) -> None:
+    native._in_c.cache_clear()
+    if not in_c:
+        monkeypatch.setattr(native, "_maker", lambda _: None)
+    data = np.frombuffer("aé".encode() + bytes(range(256)) + "日本".encode(), np.uint8)
+    starts = np.array([0, 0, 1, 4, 259, 3, 0, 5], np.int64)
+    lengths = np.array([1, 3, 2, 255, 6, 1, 0, 1], np.int64)
+    at = starts + native.address_of(data)
+    whole = data.tobytes()
+    wanted = [whole[a : a + n] for a, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+    for _ in range(3):
+        assert native.bytes_at(at, lengths) == wanted
+        assert native.texts_at(at, lengths) == [each.decode("utf-8", "surrogateescape") for each in wanted]
+    assert native.bytes_at(at[::2], lengths[::2]) == wanted[::2], "arrays that are not contiguous"
+    assert native.bytes_at(at[:0], lengths[:0]) == [] == native.texts_at(at[:0], lengths[:0])
+    empty = native.bytes_at(np.zeros(3, np.int64), np.array([0, 1, 5000]))
+    held = sys.getrefcount(empty[2])
+    assert list(map(len, empty)) == [0, 1, 5000] and held == 2, "in the list, and as an argument"
+    with pytest.raises((MemoryError, OverflowError)):
+        native.bytes_at(np.zeros(2, np.int64), np.array([1, (1 << 63) - 1]))
+    with pytest.raises(ValueError, match="shorter"):
+        native.bytes_at(at, lengths[:3])
+    native._in_c.cache_clear()
+
+
 def test_many_threads_at_once(made: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(lambda _: made.total(np.arange(1000), 0), range(200))) == {999000}

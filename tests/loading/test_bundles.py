@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -17,8 +18,9 @@ from tests.helpers.tars import write_tar
 import feedmill as fm
 from feedmill.errors import FeedmillError
 from feedmill.formats.tokens.pbin import write_pbin
+from feedmill.loading import batches as batches_module
 from feedmill.loading import workers
-from feedmill.loading.batches import BatchMaker, MadeBatch, _apart
+from feedmill.loading.batches import BatchMaker, MadeBatch, Work, _apart
 from feedmill.loading.workers import Bundles, Pace, Workers
 from feedmill.planning.plan import Plan
 from feedmill.storage import LocalStore
@@ -165,6 +167,56 @@ def test_slow_reads_stay_alone(root: Path, eager: list[int], monkeypatch: pytest
     assert eager == [16] * 12
 
 
+def test_a_busy_machine_reads_as_much_together(root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    taken: list[int] = []
+
+    class Busy(Maker):
+        clock, work = 1.0, 1e-4
+
+        def read_together(self, steps: Any) -> Any:
+            taken.append(len(steps))
+            return super().read_together(steps)
+
+        def __call__(self, step: Any, read: Any = None) -> MadeBatch:
+            return MadeBatch(step, step, seconds={"read": self.clock}, work=self.work)
+
+    list(Bundles(Busy(), range(20)))  # type: ignore[arg-type]
+    assert taken[:4] == [4] * 4, "others had the processor"
+    taken.clear()
+    Busy.work = 1.0
+    list(Bundles(Busy(), range(20)))  # type: ignore[arg-type]
+    assert not taken, "the reads themselves take long"
+
+
+def test_work_is_of_the_processor_unless_the_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = iter(range(0, 1_000_000, 1_000))
+    monkeypatch.setattr(batches_module.time, "perf_counter", lambda: float(next(late)))
+    waits = iter([7, 7, 7, 8])
+    monkeypatch.setattr(batches_module, "_waits", lambda: next(waits))
+    assert Work().seconds() < 900, "nothing was waited for: the others' seconds do not count"
+    assert Work().seconds() == 1_000, "as for a disk"
+    monkeypatch.setattr(batches_module, "_waits", lambda: None)
+    assert Work().seconds() == 1_000, "a system that does not count it"
+
+
+@pytest.mark.skipif(batches_module._OF_THREAD is None, reason="this system does not count what threads wait for")
+def test_a_wait_is_work() -> None:
+    work = Work()
+    time.sleep(0.002)
+    assert work.seconds() >= 0.002
+
+
+@pytest.mark.parametrize("kind", ["parts", "samples"])
+def test_batches_without_further_steps_are_made_with_their_first(root: Path, eager: list[int], kind: str) -> None:
+    loader = loader_of(plan_of(root, kind), kind, 16)
+    batches = iter(loader)
+    begun = [content(next(batches)) for _ in range(4)]
+    assert eager == [16, 16, 64] and loader.position == 64 and loader.metrics.samples == 64
+    made = loader_of(plan_of(root, kind), kind, 16, transform=lambda sample: sample) if kind == "samples" else None
+    assert made is None or [content(batch) for batch in islice(made, 4)] == begun
+
+
 @pytest.mark.parametrize("kind", ["columns", "targets"])
 def test_batches_are_apart_in_memory_and_begin_as_arrays_of_their_own_do(
     root: Path, eager: list[int], kind: str
@@ -295,6 +347,10 @@ def test_columns_that_are_not_rows_are_not_cut() -> None:
     assert not _apart(rows[:7], [0, 4, 8]) and not _apart(memoryview(b"12345678"), [0, 4, 8])
     large = np.zeros((8, 8 * 1025 + 1), np.int64)  # the second batch would begin at other than 64 bytes
     assert _apart(large, [0, 8]) and not _apart(large, [0, 4, 8])
+
+
+def test_bytes_of_columns() -> None:
+    assert workers._size(np.zeros((2, 3))) == 48 and workers._size([None, "ab", 3, b"c", True, 0.5]) == 3
 
 
 def test_a_change_to_workers_keeps_the_order(root: Path, eager: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

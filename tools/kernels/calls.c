@@ -34,6 +34,8 @@ static struct {
     double (*as_f64)(void *);
     void *(*index)(void *), *(*raised)(void), *(*from_i64)(int64_t), *(*release)(void);
     void (*clear)(void), (*acquire)(void *), (*keep)(void *), (*drop)(void *);
+    void *(*bytes)(const char *, intptr_t), *(*text)(const char *, intptr_t, const char *), *(*list)(intptr_t);
+    int (*set)(void *, intptr_t, void *);
     void *none, *refused, *array;
     int64_t head;
 } python;
@@ -89,6 +91,33 @@ EXPORT void *feedmill_call(char *self, char *const *args, intptr_t count) {
     }
     python.keep(python.refused);
     return python.refused;
+}
+
+/* Return a list of the objects that pieces of memory hold, as a function of two arrays: addresses and lengths. The table
+says which: it `returns` text, or bytes, which are not filled if the address is 0. */
+EXPORT void *feedmill_objects(char *self, char *const *args, intptr_t count) {
+    const Table *table = (const Table *)((const Array *)(self + python.head))->data;
+    const Rule *rules = (const Rule *)(table->rules + 1);
+    int64_t words[4], *word = count == 2 ? words : 0;
+    for (int k = 0; k < 2 && word; k++) word = taken(args[k], rules + k, word);
+    if (!word || words[1] != words[3]) {
+        python.keep(python.refused);
+        return python.refused;
+    }
+    const char *const *addresses = (const char *const *)words[0];
+    const int64_t *lengths = (const int64_t *)words[2];
+    void *list = python.list(words[1]);
+    for (int64_t i = 0; list && i < words[1]; i++) {
+        void *object = table->returns ? python.text(addresses[i], lengths[i], "surrogateescape")
+                                      : python.bytes(addresses[i], lengths[i]);
+        if (object) {
+            python.set(list, i, object);
+        } else {
+            python.drop(list);
+            return 0;
+        }
+    }
+    return list;
 }
 
 EXPORT const char feedmill_sources[] = FEEDMILL_SOURCES;

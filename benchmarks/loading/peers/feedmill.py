@@ -149,9 +149,9 @@ def bare_columns(folder: str) -> dict[str, float]:
     import feedmill as fm
 
     dataset = fm.open(folder, raw=True, decode=None)
-    sources = [dataset.locate(number) for number in range(0, len(dataset), 8)]
-    files = {source.file: os.open(source.where, os.O_RDONLY) for source in sources}
-    ranges = [(files[source.file], source.length, source.offset) for source in sources]
+    sources = [dataset.locate(number) for number in range(len(dataset))]  # a part of them would stay in the cache
+    files = {path: os.open(path, os.O_RDONLY) for path in {source.where for source in sources}}
+    ranges = [(files[source.where], source.length, source.offset) for source in sources]
     rng = np.random.default_rng(0)
 
     def batches() -> Iterator[int]:

@@ -55,8 +55,8 @@ class Parts:
 
     Attributes:
         keys: keys of the samples.
-        views: part name -> its n values, as bytes or views of memory that is reused when the last of them is released;
-            names in stored order.
+        views: part name -> its n values; names in stored order. With a decoder, values may be views of memory that is
+            reused when the last of them is released; without, they are bytes.
         decode: decodes one part; None leaves it as bytes.
         source: returns the source of a sample, by its number among the n.
     """

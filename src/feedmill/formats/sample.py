@@ -77,7 +77,7 @@ class Sample(Displayed, Mapping[str, Any]):
         self,
         key: str,
         block: bytes,
-        spans: dict[str, tuple[int, int]],
+        spans: Mapping[str, tuple[int, int] | bytes],
         source: Callable[[], Source],
         decode: Decode | None = None,
         subflavors: Mapping[str, Any] | None = None,
@@ -109,10 +109,10 @@ class Sample(Displayed, Mapping[str, Any]):
     def raw(self, name: str) -> bytes:
         """Return the bytes of one part. Raises `NotFound`."""
         try:
-            start, stop = self._spans[name]
+            found = self._spans[name]
         except KeyError:
             raise self._missing(name) from None
-        return self._block[start:stop]
+        return found if type(found) is bytes else self._block[found[0] : found[1]]
 
     def __getitem__(self, name: str) -> Any:
         if self._decode is None:
@@ -153,8 +153,9 @@ class Sample(Displayed, Mapping[str, Any]):
         """Return a part's decoder and a view of its bytes; None if it was decoded already or is not decoded."""
         if self._decode is None or name not in self._spans or (self._values is not None and name in self._values):
             return None
-        start, stop = self._spans[name]
-        return self._decode, memoryview(self._block)[start:stop]
+        found = self._spans[name]
+        whole = found if isinstance(found, bytes) else self._block
+        return self._decode, memoryview(whole) if whole is found else memoryview(whole)[found[0] : found[1]]
 
     def decoded_together(self, name: str, samples: Sequence[Sample]) -> Any:
         """Return the column of a part of samples, of which this is the first, if its decoder decodes all at once.
@@ -190,7 +191,7 @@ class Sample(Displayed, Mapping[str, Any]):
         return name in self._spans
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name}: {stop - start} B" for name, (start, stop) in self._spans.items())
+        parts = ", ".join(f"{name}: {len(self.raw(name))} B" for name in self._spans)
         return f"Sample({self.key!r}, {parts})"
 
     if not TYPE_CHECKING:  # a checker would take any name for an attribute

@@ -15,6 +15,7 @@ import contextlib
 import inspect
 import logging
 import os
+import resource
 import threading
 import time
 from collections import deque
@@ -83,6 +84,7 @@ class MadeBatch:
         skipped: number of samples that the transform skipped.
         counts: what the collate function counted, see `Metrics.counts`.
         seconds: duration of each stage: waiting for remote data, reading, transforming, collating.
+        work: seconds of reading, see `Work`; also of the batches of `rest`.
         labels: labels of the batch, if requested; `item_labels`: those of each pack or group, if this is a window.
         substitutes: position of a replaced sample -> position of its substitute.
         rest: the next batches, as the loader yields them, and the position after each, if these were made as well:
@@ -95,6 +97,7 @@ class MadeBatch:
     skipped: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    work: float = 0.0
     labels: Labels | None = None
     item_labels: list[Labels] = field(default_factory=list)
     substitutes: dict[int, int] = field(default_factory=dict)
@@ -108,12 +111,14 @@ class Read(NamedTuple):
         samples: the samples, or None.
         columns: its rows of the columns or parts that were read instead, or None.
         seconds, waited: its share of the time of reading, and the part of that in which it waited for remote data.
+        work: its share of `Work`.
     """
 
     samples: list[Any] | None
     columns: Columns | Parts | None
     seconds: float
     waited: float
+    work: float
 
 
 class BatchMaker:
@@ -241,34 +246,39 @@ class BatchMaker:
         try:
             with nullcontext() if self._watchdog is None else self._watchdog.watch(activity):
                 read = None if self._want is None else self._plan.read_batch(positions, self._want, located)
+                if isinstance(read, Parts) and read.decode is None:
+                    read = collate_parts(read)
                 if isinstance(read, dict) and not all(_apart(values, cuts) for values in read.values()):
                     return None
-                batches = self._run_of(read, steps)
-                parts = None if batches else self._cut(read, positions, located, cuts)
+                made_of = self._read(positions, located) if read is None else read
+                batches = self._run_of(made_of, steps)
+                parts = None if batches else self._cut(made_of, cuts)
         except Exception as error:
             logger.debug("batches are read one by one: %s: %s", type(error).__name__, error)
             return None
-        taken, late = time.perf_counter() - began, waited() - before
+        taken, late, work = time.perf_counter() - began, waited() - before, activity.work.seconds()
         if not batches or not isinstance(steps, Steps):
-            return None if parts is None else [Read(*part, taken / len(steps), late / len(steps)) for part in parts]
-        made = MadeBatch(batches[0], first, seconds={"read": taken - late, "fetch": late})
+            share = taken / len(steps), late / len(steps), work / len(steps)
+            return None if parts is None else [Read(*part, *share) for part in parts]
+        made = MadeBatch(batches[0], first, seconds={"read": taken - late, "fetch": late}, work=work)
         made.rest.extend(zip(batches[1:], steps.ends[1:], strict=True))
         return made
 
-    def _run_of(self, read: Batch | None, steps: Sequence[Step]) -> list[Any] | None:
-        """Return the batches of columns; None if more has to be done for them."""
-        plain = self.runs and self._want == "parts" and self._label is None and not self._mask
-        if not (plain and isinstance(read, dict) and isinstance(steps, Steps)):
+    def _run_of(self, read: Batch | list[Any], steps: Sequence[Step]) -> list[Any] | None:
+        """Return the batches of columns or samples; None if more has to be done for them."""
+        if not self.runs or self._label is not None or self._mask or not isinstance(steps, Steps):
+            return None
+        if isinstance(read, list):
+            size, ready = steps.grid.batch_size, self._lists and not self.has_user_code
+            return [read[at : at + size] for at in range(0, len(read), size)] if ready else None
+        if self._want != "parts" or not isinstance(read, dict):
             return None
         return divided(read, len(steps), tensors=self.tensors)
 
-    def _cut(
-        self, read: Batch | None, positions: IntArray, located: Any, cuts: Sequence[int]
-    ) -> list[tuple[Any, Any]] | None:
+    def _cut(self, read: Batch | list[Any], cuts: Sequence[int]) -> list[tuple[Any, Any]] | None:
         """Return samples and columns, or parts, of steps; one of the two is None for all of them."""
-        if read is None:
-            samples = self._read(positions, located)
-            return [(samples[a:b], None) for a, b in pairwise(cuts)]
+        if isinstance(read, list):
+            return [(read[a:b], None) for a, b in pairwise(cuts)]
         if isinstance(read, Parts):
             return [(None, read.cut(a, b)) for a, b in pairwise(cuts)]
         if not isinstance(read, dict):
@@ -311,6 +321,8 @@ class BatchMaker:
             before -= read.waited
         located = made.step.located if self._label is None else self._label.located(made.step)
         self._fill_at(made, activity, made.step.positions, located, clock, read)
+        if read is not None:
+            made.work = read.work
         if "read" in made.seconds:
             made.seconds["fetch"] = min(waited() - before, made.seconds["read"])
             made.seconds["read"] -= made.seconds["fetch"]
@@ -333,6 +345,7 @@ class BatchMaker:
             if samples is None:
                 samples = self._read(wanted, located)
             clock.append(time.perf_counter())
+            made.work = activity.work.seconds()
             if self._transform is not None:
                 activity.stage = "transform"
                 samples = [self._unless_skipped(s, at, activity) for s, at in zip(samples, positions, strict=True)]
@@ -371,6 +384,7 @@ class BatchMaker:
         if read is None:
             return False
         read_at = time.perf_counter()
+        made.work = activity.work.seconds()
         activity.stage = "collate"
         batch = self._batch_of(read, positions)
         if batch is None:
@@ -585,6 +599,35 @@ def _durations(clock: Sequence[float]) -> dict[str, float]:
     return {stage: end - begin for stage, begin, end in zip(_STAGES, clock, clock[1:], strict=False)}
 
 
+class Work:
+    """The seconds that this thread works from here on: of the processor, or of the clock if it waits, as for a disk.
+
+    Time in which other programs have the processor is no waiting, and no work.
+    """
+
+    __slots__ = ("_clock", "_spent", "_waits")
+
+    def __init__(self) -> None:
+        self._clock, self._spent, self._waits = time.perf_counter(), time.thread_time(), _waits()
+
+    def seconds(self) -> float:
+        """Return the seconds until now."""
+        waits = _waits()
+        if waits is None or waits != self._waits:
+            return time.perf_counter() - self._clock
+        return time.thread_time() - self._spent
+
+
+def _waits() -> int | None:
+    """Return how often this thread has given up the processor to wait; None on systems that do not count this."""
+    if _OF_THREAD is None:
+        return None
+    return resource.getrusage(_OF_THREAD).ru_nvcsw
+
+
+_OF_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
+
+
 @dataclass(slots=True)
 class Activity:
     """The current work of a thread on a batch.
@@ -596,6 +639,7 @@ class Activity:
         stage: current stage, as in `feedmill.loading.failures.Failure`.
         position: current position; None if the stage covers the whole batch.
         reports: number of warnings that were logged for this batch.
+        work: that of making the batch.
     """
 
     step: int
@@ -605,6 +649,7 @@ class Activity:
     stage: str = "read"
     position: int | None = None
     reports: int = 0
+    work: Work = field(default_factory=Work)
 
 
 class Watchdog:

@@ -74,7 +74,7 @@ def _parts(samples: Sequence[Sample], made: Callable[[str, list[Any]], Any]) -> 
 
 def collate_parts(parts: Parts) -> dict[str, Any]:
     """Return the batch that `collate` makes of the same samples."""
-    columns: dict[str, Any] = {"__key__": list(parts.keys)}
+    columns: dict[str, Any] = {"__key__": parts.keys if type(parts.keys) is list else list(parts.keys)}
     for name, views in parts.views.items():
         columns[name] = _part(parts, name, views)
     return columns
@@ -83,7 +83,7 @@ def collate_parts(parts: Parts) -> dict[str, Any]:
 def _part(parts: Parts, name: str, views: Sequence[memoryview | bytes]) -> Any:
     decode = parts.decode
     if decode is None:
-        return [bytes(view) for view in views]
+        return views if type(views) is list else list(views)
     together, each = getattr(decode, "together", None), getattr(decode, "each", None)
     whole = None if together is None else together(name, views)
     if whole is not None:

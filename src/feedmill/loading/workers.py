@@ -5,11 +5,11 @@ loop's thread, and `Pace` chooses between the two by measuring which is faster.
 
 *Bundles.* Finding samples in indices, files and fetched ranges takes nearly the same time for 64 samples as for 256,
 and for small samples it takes most of the time of a batch. So the reads of up to `MOST_TOGETHER` batches are one call
-if it takes at most about `SECONDS_TOGETHER`. Everything after reading is done when the batch is requested: the
-transform, collating, errors. Batches of columns that need none of it, such as windows of tokens, are made together as
-well, up to `MOST_SMALL` of them: they are rows of the same arrays. If the joint read fails, each batch is read on its
-own, so that the error is raised at its sample. A batch never waits for another one's bytes: steps are joined only if
-the iterator has them ready, and only while no batch waits for remote data.
+if it takes at most about `SECONDS_TOGETHER` without what other programs on the same cores add. Everything after reading
+is done when the batch is requested: the transform, collating, errors. Batches that need none of it, such as windows of
+tokens or undecoded parts, are made together as well, of columns up to `MOST_SMALL` of them. If the joint read fails,
+each batch is read on its own, so that the error is raised at its sample. A batch never waits for another one's bytes:
+steps are joined only if the iterator has them ready, and only while no batch waits for remote data.
 
 *Pace*, with ``Workers(adapt=True)``, the default for threads. Handing a batch from a thread to the loop costs two
 switches between threads, each of which waits for a core and for the interpreter. If making a batch takes less time than
@@ -33,7 +33,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from feedmill.errors import ConfigError, integer
 from feedmill.jobs.main_program import START_TIMEOUT
@@ -236,7 +236,7 @@ def _make_parcel(make: Make, task: tuple[Step | None, str | None]) -> Parcel | N
 
 
 MOST_TOGETHER, SECONDS_TOGETHER = 4, 0.004
-"""Maximum number of batches that are read at once, and seconds that this may take."""
+"""Maximum number of batches that are read at once, and seconds of `Work` that this may take."""
 MOST_SMALL, BYTES_SMALL = 128, 1 << 22
 """Maximum number of small batches that are made at once, and bytes of their arrays: one of them keeps the memory of all
 of them."""
@@ -313,7 +313,7 @@ class Bundles(Iterator[MadeBatch]):
         return steps
 
     def _adapt(self, made: MadeBatch, count: int = 1) -> None:
-        """Choose how many batches are read next, by the seconds that `count` of them took."""
+        """Choose how many batches are read next, by the work that `count` of them took."""
         if self._pause:
             self._pause -= 1
             self._size = 1
@@ -323,10 +323,17 @@ class Bundles(Iterator[MadeBatch]):
                 self._size = 1
                 return
             most = MOST_TOGETHER
-            if made.rest:
-                size = sum(getattr(values, "nbytes", 0) for values in made.batch.values())
+            if made.rest and isinstance(made.batch, dict):
+                size = sum(map(_size, made.batch.values()))
                 most = max(most, min(MOST_SMALL, BYTES_SMALL // max(size, 1)))
-            self._size = max(1, min(most, int(SECONDS_TOGETHER * count / read)))
+            self._size = max(1, min(most, int(SECONDS_TOGETHER * count / (made.work or read))))
+
+
+def _size(values: Any) -> int:
+    """Return the bytes of a column, or of the texts and bytes in it."""
+    if hasattr(values, "nbytes"):
+        return int(values.nbytes)
+    return sum(len(value) for value in values if type(value) in (bytes, str))
 
 
 WINDOW = 0.02
