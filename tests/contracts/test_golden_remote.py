@@ -19,10 +19,10 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 AT_ONCE = 8
 LEAST = {
     "dolma/tokens": {"dolma": 19},
-    "dolma/data_zst": {"jsonl": 3},
+    "dolma/data_zst": {"jsonl": 3, "documents": 6},
     "energon": {"webdataset": 44, "jsonl": 6},
     "modalities": {"pbin": 11, "jsonl": 7},
-    "nanosets": {"ds": 31, "jsonl": 4, "documents": 1, "megatron": 5},
+    "nanosets": {"ds": 31, "jsonl": 4, "documents": 3, "megatron": 5},
     "tables": {"huggingface": 1, "arrow": 8, "parquet": 9},
     "sources": {"huggingface": 6, "arrow": 8, "mds": 4, "litdata": 1, "levanter": 3, "lerobot": 3, "parquet": 21},
     "vla": {"webdataset": 7, "vla": 16, "documents": 1},

@@ -24,6 +24,7 @@ from feedmill.curation.models.files import Settings, find_model, name_of, parse
 from feedmill.curation.models.networks import Batched
 from feedmill.curation.models.tagger import load
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.planning.recipes.skip import data_of
 from helpers.document_datasets import read_json
 from helpers.durations import needs
 from helpers.vision_models import picture
@@ -312,7 +313,8 @@ def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> N
     copies = [k for k in range(COUNT) if k % 9 == 8]
     (listed,) = report.skip_lists
     lines = read_json(Path(listed))
-    assert lines == [{"source": "photos", "index": k, "key": f"p{k:02d}"} for k in copies]
+    data = data_of(fm.open(str(photos), raw=True))
+    assert lines == [{"source": "photos", "index": k, "key": f"p{k:02d}", "data": data} for k in copies]
     assert (report.documents, report.duplicates, report.files) == (COUNT, len(copies), 2)
     assert listed in [one.path for one in dry.dry_run.outputs]
     rows = [row for path in sorted(photos.parent.glob("attributes/dup_meaning/photos/*")) for row in read_json(path)]
@@ -334,3 +336,25 @@ def test_near_duplicates_of_images_are_removed_by_a_skip_list(photos: Path) -> N
     with pytest.raises(ConfigError, match="the images have changed"):
         near()
     assert parse(str(MODEL)).path == str(MODEL)
+
+
+def test_a_skip_list_of_rows_counts_in_the_data_that_it_names(tmp_path: Path) -> None:
+    """Keys of rows are numbers: before, the list of all rows left out others of the split that a recipe takes."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for name, numbers in (("test", range(10)), ("train", range(10, COUNT))):
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"jpg": [photo(k) for k in numbers]}), tmp_path / f"rows/{name}-0.parquet")
+
+    def kept(split: str | None) -> int:
+        run(tmp_path / "rows", overwrite=True, **({} if split is None else {"split": split}))
+        near = dedupe(
+            [str(tmp_path / "rows")], near=True, by="embeddings", embeddings="vision", threshold=0.99, progress=False
+        )
+        rest = {"epochs": 1, "skip": [{"quarantine": near.skip_lists[0]}]}
+        source = {"path": str(tmp_path / "rows"), "name": "rows", "split": split or "train"}
+        return len(fm.Recipe.parse({"source": source, **rest}).plan())
+
+    assert kept("train") < 30
+    assert kept("*") < COUNT
+    with pytest.raises(ConfigError, match="may be another one: the dataset has changed since"):
+        kept(None)

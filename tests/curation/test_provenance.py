@@ -233,6 +233,12 @@ def test_copies_of_documents_that_are_gone_are_not_dropped(verb: str, how: str) 
             assert caught.value.kind == "stale-attributes"
     with pytest.raises(DataError, match="copies of documents that are gone"):
         forget(f"e/attributes/{NAME}", "out")
+    with pytest.raises(DataError, match="copies of documents that are gone"):
+        stat(f"e/attributes/{NAME}", workers=1, progress=False)
+    skipped = stat(f"e/attributes/{NAME}", workers=1, on_error="skip", progress=False)
+    assert (len(skipped.failed), skipped.files) == (1, 0)
+    allowed = stat(f"e/attributes/{NAME}", workers=1, allow_stale=True, progress=False)
+    assert (allowed.stale, allowed.files) == (1, 1)
     assert filtered("d/documents/b*", allow_stale=True, allow_empty=True) == [OTHER]
     COMPARED[verb]("d/documents/b.jsonl", "e/documents")
     assert filtered("d/documents/b*", "e/documents/*", allow_empty=True) == [TEXT, OTHER]

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import feedmill as fm
 from feedmill.errors import ConfigError
 from feedmill.formats.jsonl.splits import LineSplits, Pieces, read_splits, splits_name, write_splits
 from feedmill.storage import LocalStore
+from helpers.tars import write_tar
 
 EDGES = st.lists(st.integers(0, 60), max_size=12).map(sorted)
 
@@ -91,3 +93,22 @@ def test_a_file_that_makes_no_sense(tmp_path: Path, text: str, said: str) -> Non
     with pytest.raises(ConfigError) as error:
         read_splits(LocalStore(tmp_path), "x.jsonl")
     assert said in str(error.value) and "x.jsonl.split.yaml" in str(error.value)
+
+
+def test_a_split_of_a_file_without_splits_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Energon reads all of the file for any split, so the data of validation can be that of training."""
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}\n')
+    note = f"{path}: it has no splits, and 'val' is all of it"
+    for opened in (
+        lambda split: fm.open(path, split=split),
+        lambda split: fm.Recipe.parse({"source": {"path": str(path), "split": split}, "epochs": 1}).plan(),
+    ):
+        caplog.clear()
+        with caplog.at_level("WARNING", "feedmill"):
+            assert [len(opened(split)) for split in ("*", "train")] == [2, 2] and not caplog.messages
+            assert len(opened("val")) == 2 and caplog.messages == [note]
+    (tmp_path / "d").mkdir()
+    write_tar(tmp_path / "d/0.tar", [("a.txt", b"x")])
+    with pytest.raises(ConfigError, match="'split_config' is only for prepared folders, this is webdataset"):
+        fm.open(tmp_path / "d", split_config="other.yaml")

@@ -15,8 +15,12 @@ from feedmill.curation.models.files import ModelFiles
 from feedmill.errors import DataError
 from feedmill.formats.hub_splits import declared_splits
 from feedmill.formats.objects import read_object
+from feedmill.formats.vla.manifest import read_rows
+from feedmill.planning.recipes.read import load_document
 from feedmill.samples.token_rules.processor import read_rules
 from feedmill.storage.local import LocalStore
+from feedmill.tokens.kinds.model import read_model
+from feedmill.tokens.preload import load_native
 from feedmill.tokens.template import read_settings
 
 CASES: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -27,6 +31,10 @@ CASES: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "Energon": (".nv-meta/.info.yaml", fm.open),
     "a tokenizer": ("tokenizer_config.json", lambda folder: read_settings(folder / "tokenizer_config.json")),
     "a model": ("config.json", lambda folder: ModelFiles("x", "static", str(folder), "x").read_json("config.json")),
+    "the file of a tokenizer": ("tokenizer.json", lambda folder: read_model(folder / "tokenizer.json", "file")),
+    "the same, read ahead": ("tokenizer.json", lambda folder: load_native(str(folder / "tokenizer.json"))),
+    "shards of VLA Foundry": ("manifest.jsonl", lambda folder: read_rows(LocalStore(folder), "manifest.jsonl")),
+    "a recipe of Energon": ("a.yaml", lambda folder: load_document(str(folder / "a.yaml"))),
     "a processor": ("preprocessor_config.json", lambda folder: read_rules(str(folder))),
 }
 

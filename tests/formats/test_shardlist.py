@@ -60,6 +60,24 @@ def test_lists_of_tables(tmp_path: Path) -> None:
     assert dataset.locate(0).where == str(tmp_path / "2.parquet")
 
 
+def test_folders_that_look_like_patterns_are_folders(tmp_path: Path) -> None:
+    """Before, a pattern in ``run[1]`` read the files of ``run1`` without a word."""
+    for folder, keys in (("run[1]", "abc"), ("run1", "xy"), ("run{1,2}", "defg")):
+        write_tar(tmp_path / folder / "0.tar", [(f"{key}.txt", b"x") for key in keys])
+        for name in (folder, f"{folder}/0.tar", f"{folder}/*.tar", f"{folder}/{{0..0}}.tar", f"{folder}/**"):
+            assert [sample.key for sample in open_dataset(f"{tmp_path}/{name}")] == list(keys), name
+    for name, count in (("run?1]/*.tar", 3), ("{run1,run[1]}/*.tar", 5)):
+        assert len(open_dataset(f"{tmp_path}/{name}")) == count
+
+
+def test_patterns_match_hidden_files_only_with_a_dot(tmp_path: Path) -> None:
+    """Such as those that a killed program left beside the whole ones."""
+    for name in ("a.tar", ".tmp-b.tar", "s/c.tar", "s/.d/e.tar"):
+        write_tar(tmp_path / name, [(f"{name[-5]}.txt", b"x")])
+    for pattern, keys in (("*.tar", "a"), ("**/*.tar", "ac"), ("**", "ac"), ("{a,s/c}.tar", "ac"), (".*.tar", "b")):
+        assert "".join(sample.key for sample in open_dataset(f"{tmp_path}/{pattern}")) == keys, pattern
+
+
 def test_patterns_in_object_stores(root: Path, s3_bucket: str) -> None:
     from feedmill.storage import open_store
 
@@ -160,7 +178,7 @@ def test_unpacking_that_was_killed_is_done_again(tmp_path: Path, at: int, monkey
         publish(temporary, final)
 
     with monkeypatch.context() as patch:
-        patch.setattr("feedmill.formats.tar.opening.publish", killed)
+        patch.setattr("feedmill.formats.unpacked.publish", killed)
         with pytest.raises(KeyboardInterrupt):
             open_dataset(tmp_path / "a.tgz")
     ds = open_dataset(tmp_path / "a.tgz")

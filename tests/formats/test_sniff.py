@@ -14,6 +14,7 @@ import pytest
 
 import feedmill as fm
 from feedmill.errors import ConfigError, NotFound
+from feedmill.formats.img2dataset import is_img2dataset
 from feedmill.formats.sniff import sniff
 from feedmill.formats.tokens.dolma import write_dolma
 from feedmill.formats.tokens.ds import write_ds
@@ -111,7 +112,7 @@ def test_lines_beside_other_data_are_no_dataset(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jsonl").write_text("{}\n")
         (tmp_path / f"{name}.jsonl.idx").write_bytes(bytes(8) + b"\3" + bytes(7))  # not of Megatron
     assert sniff(str(tmp_path)).kind == "documents"
-    (tmp_path / "c.jsonl.gz").write_bytes(b"")
+    (tmp_path / "c.csv").write_bytes(b"")
     with pytest.raises(NotFound, match=r"Open the file itself, e\.g\. .*/a\.jsonl"):
         sniff(str(tmp_path))
 
@@ -150,13 +151,10 @@ def test_an_empty_manifest_is_told(tmp_path: Path) -> None:
 
 def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    (tmp_path / "docs.jsonl.gz").write_bytes(b"x")
     with pytest.raises(
         NotFound, match=r"notes\.txt: this kind of file is not a dataset\. To make .* use \'feedmill import"
     ):
         sniff(str(tmp_path / "notes.txt"))
-    with pytest.raises(NotFound, match="reads compressed lines: convert, tokenize"):
-        sniff(str(tmp_path / "docs.jsonl.gz"))
     (tmp_path / "recipe.yaml").write_text("source: x")
     with pytest.raises(ConfigError, match="'feedmill plan', or load"):
         sniff(str(tmp_path / "recipe.yaml"))
@@ -164,10 +162,11 @@ def test_a_file_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
         sniff(str(tmp_path / "none.yaml"))
 
 
-def test_a_folder_of_packed_lines_names_the_verbs_that_read_them(tmp_path: Path) -> None:
+def test_documents_with_attributes_name_the_verbs_that_read_them(tmp_path: Path) -> None:
     """Dolma's documents."""
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "0.jsonl.gz").write_bytes(b"")
+    for folder in ("documents", "attributes"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0.jsonl.gz").write_bytes(b"")
     verbs = "convert, tokenize, tag, dedupe, filter, documents decontaminate, documents stat"
     with pytest.raises(NotFound, match=f"These are documents: use serve, {verbs}"):
         sniff(str(tmp_path))
@@ -298,3 +297,18 @@ def test_files_with_splits_of_their_own_are_opened_one_by_one(tmp_path: Path) ->
         open_dataset(tmp_path)
     with pytest.raises(ConfigError, match="it has splits of its own"):
         open_dataset(str(tmp_path / "*.jsonl"))
+
+
+def test_a_folder_of_img2dataset_is_known_by_its_own_files_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files(*_: object, **__: object) -> None:
+        raise AssertionError("the files of all folders are listed")
+
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/00000_stats.json").write_text("{}")
+    monkeypatch.setattr(LocalStore, "files", files)
+    assert is_img2dataset(LocalStore(tmp_path)) is None
+    (tmp_path / "00007_stats.json").write_text("{}")
+    assert is_img2dataset(LocalStore(tmp_path)) == ""
+    assert is_img2dataset(LocalStore(tmp_path / "missing")) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from feedmill.indexing.manifests import write_manifest
 from feedmill.indexing.prepare import prepare
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore
+from feedmill.storage.codec import packed
 from helpers import foreign_datasets as sourcedata
 from helpers import recordings
 from helpers.tars import make_shards, write_tar
@@ -34,6 +35,7 @@ TOTAL = sum(COUNTS)
 FORMATS = ["prepared", "plain", "tar", "jsonl", "jsonl-unindexed", "documents", "pax", "vla", "vla-indexed"]
 SOURCES: dict[str, Callable[[Path], Path]] = {
     "parquet": lambda root: sourcedata.parquet(root, COUNTS),
+    "documents-packed": lambda root: _packed_lines(root),
     "arrow": lambda root: sourcedata.arrow(root, COUNTS),
     "huggingface": lambda root: sourcedata.huggingface(root, COUNTS),
     "mds": lambda root: sourcedata.mds(root, COUNTS),
@@ -53,9 +55,21 @@ SOURCES: dict[str, Callable[[Path], Path]] = {
     "kept-index": lambda root: make_shards(root, COUNTS),
 }
 """Datasets of other tools, and plain tars named in other ways."""
-REMOTE = ("parquet", "arrow", "huggingface", "mds", "mds-gz", "npz", "lerobot-v2", "img2dataset-files", "wids")
+REMOTE = (
+    "parquet",
+    "documents-packed",
+    "arrow",
+    "huggingface",
+    "mds",
+    "mds-gz",
+    "npz",
+    "lerobot-v2",
+    "img2dataset-files",
+    "wids",
+)
 PACKED = (
     "parquet",
+    "documents-packed",
     "mds-gz",
     "npz",
     "lerobot-v2",
@@ -105,10 +119,7 @@ def make(root: Path, kind: str) -> str:
             prepare(str(path), progress=False)
         return str(path)
     if kind == "documents":
-        (root / "deep").mkdir()
-        for file, (low, high) in enumerate(pairwise([0, *accumulate(COUNTS)])):
-            lines = (json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(low, high))
-            (root / f"deep/{file}.jsonl").write_text("".join(lines))
+        _lines(root, ("",) * len(COUNTS))
         return str(root)
     if kind in TOKENS:
         return make_tokens(root, kind)
@@ -186,3 +197,17 @@ def opened(url: str, kind: str) -> Dataset:
         if kind in ("kept-index", "vla-indexed"):  # also for tars as small as these
             patch.setattr(shardindex, "INDEX_FROM", 0)
         return open_dataset(url, **OPTIONS.get(kind, {}))
+
+
+def _lines(root: Path, ends: Sequence[str]) -> None:
+    """Write files of JSON lines, each with one of these suffixes of compression."""
+    (root / "deep").mkdir()
+    for file, (low, high) in enumerate(pairwise([0, *accumulate(COUNTS)])):
+        lines = (json.dumps({"n": n, "part": "json"}) + "\n" * (1 + n % 2) for n in range(low, high))
+        with (root / f"deep/{file}.jsonl{ends[file]}").open("wb") as raw, packed(raw, ends[file][1:]) as out:
+            out.write("".join(lines).encode())
+
+
+def _packed_lines(root: Path) -> Path:
+    _lines(root, (".gz", ".zst", ".xz", ".bz2"))
+    return root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.jobs.engine import StageUnfinished, Where
-from feedmill.jobs.events import Events, Units, of_step, prometheus
+from feedmill.jobs.events import Events, Units, name_of, of_step, prometheus
 from feedmill.jobs.parts import PartEngine
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
@@ -175,3 +176,15 @@ def test_memory_does_not_grow_with_the_number_of_units(count: int, tmp_path: Pat
         assert len(units._open) == 256 and len(units._queue) <= 512 and len(units._again) == 0
         assert units.done == count - 256
         units.close()
+
+
+def test_the_name_of_a_long_unit_is_made_of_its_first_elements() -> None:
+    class Member:
+        def __repr__(self) -> str:
+            shown.append(self)
+            return "member"
+
+    shown: list[Member] = []
+    unit = namedtuple("Unit", "number members")(3, [Member() for _ in range(1000)])
+    assert name_of(unit).startswith("(3, [member, member")
+    assert len(shown) < 10

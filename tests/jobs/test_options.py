@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, FrozenInstanceError, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from feedmill.cli.app import app
+from feedmill.curation.stat import stat
+from feedmill.curation.tag import tag
 from feedmill.errors import ConfigError
 from feedmill.jobs.options import Arg, Flag, Opt, Options, Processes, options_of, verb
 from feedmill.tokens.options import Tokenize
+from helpers.document_datasets import write_tree
 
 
 class Base(Options, kw_only=True):
@@ -118,3 +125,19 @@ def test_limits_of_numbers_hold_in_python_too(named: dict[str, float], message: 
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         limited(**named)  # type: ignore[arg-type]
     assert limited(share=-1, either="many", on=True) == Limited(either="many", on=True)
+
+
+def test_an_empty_text_is_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of an unset variable of a shell: before, attributes were written to the root of the file system."""
+    monkeypatch.chdir(tmp_path)
+    write_tree(tmp_path / "d", 1, 2)
+    monkeypatch.setattr(os, "mkdir", lambda *_, **__: pytest.fail("a folder is made"))
+    for name, value in (("output", ""), ("output", [""]), ("name", ""), ("taggers", "")):
+        with pytest.raises(ConfigError, match=f"tag: {name} is empty") as error:
+            tag(["d/documents"], **{"taggers": "char_length_v1", "progress": False, name: value})
+        assert error.value.kind == "bad-option"
+    done = CliRunner().invoke(app, ["tag", "d/documents/*", "-t", "char_length_v1", "-o", ""])
+    assert done.exit_code == 1 and "tag: output is empty" in done.output
+    for name in ("attributes", "id"):
+        with pytest.raises(ConfigError, match=f"stat: {name} is empty"):
+            stat("d/documents", **{name: ""})

@@ -287,3 +287,35 @@ def test_a_damaged_shard_and_the_quarantine_as_skip_list(tmp_path: Path) -> None
     skipping = Recipe.parse(recipe + "skip:\n- {quarantine: bad.jsonl}\n", base=tmp_path).plan()
     assert len(skipping) == 200 - len(lines)
     assert sum(len(batch) for batch in Loader(skipping, 20, output="samples")) == len(skipping)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_quarantine_of_rows_is_not_used_with_other_rows(tmp_path: Path, workers: int) -> None:
+    """Keys of lines are their numbers: before, a list that was made for older data left out other samples."""
+    path = tmp_path / "d.jsonl"
+    recipe = {"source": {"path": str(path), "name": "d"}, "epochs": 1, "shuffle": "none"}
+    listed = {**recipe, "skip": [{"quarantine": str(tmp_path / "bad.jsonl")}]}
+
+    def write(*numbers: int) -> None:
+        path.write_text("".join(f'{{"n": {n}}}\n' for n in numbers))
+        fm.prepare(path, progress=False)
+
+    def left() -> list[int]:
+        plan = Recipe.parse(listed).plan()
+        return [sample["json"]["n"] for sample in plan.read(range(len(plan)))]
+
+    write(*range(6))
+    policy = Substitute(quarantine=tmp_path / "bad.jsonl")
+    found = list(Loader(Recipe.parse(recipe).plan(), 6, transform=refuse_three, on_error=policy, workers=workers))
+    assert len(found) == 1 and left() == [0, 1, 2, 4, 5]
+    write(*range(7))
+    assert left() == [0, 1, 2, 4, 5, 6]
+    write(9, *range(5))
+    with pytest.raises(ConfigError, match=r"sample 3 of 'd' may be another one: the dataset has changed since"):
+        left()
+
+
+def refuse_three(sample: Any) -> Any:
+    if sample["json"]["n"] == 3:
+        raise ValueError("three")
+    return sample["json"]["n"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import feedmill as fm
@@ -501,3 +502,35 @@ def test_rows_of_token_ids(tmp_path: Path) -> None:
         ("topic=b", 10, sum(n % 5 + 1 for n in range(1, 20, 2))),
     ]
     assert fm.Recipe.load(tmp_path / "recipe.yaml").plan().names == ["ids[topic=a]", "ids[topic=b]"]
+
+
+def test_a_value_that_yaml_reads_as_another_kind_is_refused(tmp_path: Path) -> None:
+    """Before, ``where: {lang: [no, de]}`` left out Norwegian, and ``{not: no}`` nothing, without a word."""
+    path = tmp_path / "d.jsonl"
+    rows = [{"text": "x", "lang": ("no", "de", "08")[n % 3], "n": n % 3, "flag": n % 2 == 0} for n in range(12)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def kept(where: str) -> int:
+        (one,) = cells(path, by=["n"], where=yaml.safe_load(where), **QUIET).sidecars
+        return one.documents - one.outside
+
+    for where, count in (
+        ("{lang: ['no', de]}", 8),
+        ("{lang: {not: 'no'}}", 8),
+        ("{lang: 08}", 4),
+        ("{n: [0, 1.0]}", 8),
+        ("{flag: yes}", 6),
+    ):
+        assert kept(where) == count, where
+    for where, message in (
+        ("{lang: [no, de]}", "has False, but the column has texts such as"),
+        ("{lang: {not: no}}", "has False, but the column has texts"),
+        ("{lang: [8, de]}", "has 8, but the column has texts"),
+        ("{n: ['1', 2]}", "has '1', but the column has numbers"),
+        ("{n: {not: true}}", "has True, but the column has numbers"),
+        ("{flag: ['true']}", "has 'true', but the column has booleans such as"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            kept(where)
+    with pytest.raises(ConfigError, match="'missing' of 'lang' has False, but the column has texts"):
+        cells(path, by=[{"column": "lang", "missing": False}], **QUIET)

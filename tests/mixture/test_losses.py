@@ -86,6 +86,25 @@ def test_a_chart_over_time_does_not_say_which_runs_ended(tmp_path: Path, x: str)
         read(tmp_path, text)
 
 
+def test_a_column_without_numbers_is_not_left_out_in_silence(tmp_path: Path) -> None:
+    """Before, the other columns alone were the losses."""
+    for cell in ("", "2.31%", "'2,31'", "-"):
+        text = "run,a,b\n" + "".join(f'{run},"{cell}",{n}\n' for n, run in enumerate(RUNS))
+        with pytest.raises(fm.ConfigError, match=r"unclear which columns are losses: b .'a' has no numbers"):
+            read(tmp_path, text)
+        assert read(tmp_path, text, "b").metrics == ["b"]
+    text = "run,optimizer,b\n" + "".join(f"{run},adamw,{n}\n" for n, run in enumerate(RUNS))
+    assert read(tmp_path, text).metrics == ["b"]
+
+
+def test_the_index_that_pandas_writes_is_no_loss(tmp_path: Path) -> None:
+    text = "{},run,loss\n" + "".join(f"{n},{run},{3 - n / 9}\n" for n, run in enumerate(RUNS))
+    assert read(tmp_path, text.format("")).metrics == ["loss"]
+    for name in ("Unnamed: 0", "index"):
+        with pytest.raises(fm.ConfigError, match=rf"unclear which columns are losses: {name}, loss .'{name}' may be"):
+            read(tmp_path, text.format(name))
+
+
 @pytest.mark.parametrize("other", ["accuracy", "val/code_acc", "ppl", "tokens", "constant"])
 def test_columns_that_may_be_no_losses_must_be_named(tmp_path: Path, other: str) -> None:
     text = f"run,loss_tokens,{other}\n"

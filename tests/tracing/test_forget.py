@@ -53,6 +53,15 @@ def test_the_lists_remove_the_documents(root: Path, tmp_path: Path) -> None:
     assert len(fm.open(tmp_path / "less.ds")) == len(ids) - 2
     with pytest.raises(ConfigError):
         forget(gone, paths, report=tmp_path / "gone")
+    # by the list itself, which names the data that its numbers count in
+    (tmp_path / "less.ds").unlink()
+    words = ["--drop", str(tmp_path / "gone/drop-web.ds.txt"), "--overwrite"]
+    web, less = str(root / "tokens/web.ds"), str(tmp_path / "less.ds")
+    runner = CliRunner()
+    assert runner.invoke(app, ["filter", web, less, *words]).exit_code == 0 and len(fm.open(less)) == len(ids) - 2
+    for inputs in ([less], [web, web]):
+        done = runner.invoke(app, ["filter", *inputs, str(tmp_path / "other.ds"), *words])
+        assert done.exit_code == 1 and "counts in another file, or in one that has changed since" in done.output
     assert json.loads((tmp_path / "gone/report.json").read_text())["files"] == report.files
 
 

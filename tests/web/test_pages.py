@@ -108,7 +108,8 @@ def test_the_data_of_a_page_is_beside_it(path: str, site: Site) -> None:
 
 
 SHOWN = [kind for kind in (*FORMATS, *SOURCES, *TOKENS) if kind not in TOKENS or "-" not in kind]
-SHOWN.remove("documents")  # a folder of them is shown with its attributes: test_documents.py
+for _kind in ("documents", "documents-packed"):  # shown with their attributes: test_documents.py
+    SHOWN.remove(_kind)
 
 
 @pytest.mark.parametrize("kind", SHOWN)

@@ -25,6 +25,7 @@ from feedmill.formats.format import TOKENS
 from feedmill.formats.offsets import hash_words
 from feedmill.formats.sample import Sample, split_name
 from feedmill.formats.sniff import open_raw, sniff
+from feedmill.planning.recipes.skip import data_of
 from feedmill.samples.decode import Decoder, codec_of
 from feedmill.storage import is_local_folder, open_store, split_url
 
@@ -165,6 +166,11 @@ def _part_of(dataset: Dataset, part: str | None) -> str:
 @lru_cache(4)
 def _opened(url: str, split: str | None, version: str) -> Dataset:  # noqa: ARG001 - of what is there now
     return open_raw(url, split=split)[0].opened_as(decode=Decoder(image="rgb8"))
+
+
+def data_of_images(file: ImageFile) -> list[Any]:
+    """Return what lists of samples to skip say of the data in which numbers of samples count."""
+    return data_of(_opened(file.dataset, file.split, file.version))
 
 
 def read_images(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from feedmill.curation import records
 from feedmill.curation.attribute_set import manifest_version, read_manifest
 from feedmill.curation.records import FileState
-from feedmill.documents.file import DocumentFile, by_folder, documents_of, places
+from feedmill.documents.file import LINES, DocumentFile, by_folder, documents_of, kind_of, places
 from feedmill.errors import DataError
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS
 from feedmill.storage import Entry, Store, open_store, split_url
@@ -169,11 +169,14 @@ def stale(store: Store, path: str, documents: str) -> DataError:
     )
 
 
-def check_attributes(location: str) -> None:
+def check_attributes(location: str) -> tuple[str, DocumentFile] | None:
     """Check a file that can be an attribute file against its documents, if they exist.
 
     Args:
         location: Path or URL of the file.
+
+    Returns:
+        The name of the set and the file of documents, for `check_others`; None if no record says what was read.
 
     Raises:
         DataError: The attributes were computed from other documents (kind ``stale-attributes``).
@@ -181,7 +184,7 @@ def check_attributes(location: str) -> None:
     folder, file = split_url(location)
     parts = [*folder.split("/"), file]
     if ATTRIBUTES not in parts[:-2]:
-        return
+        return None
     at = parts.index(ATTRIBUTES)
     store = open_store("/".join(parts[:at]) or ("/" if folder.startswith("/") else "."))
     for name, below in _splits(parts[at + 1 :]):
@@ -189,7 +192,8 @@ def check_attributes(location: str) -> None:
         if next(_made(store, name, path), None) is not None:
             if store.exists(documents) and verdict(store, name, path, store.stat(documents)) is Verdict.OTHER:
                 raise stale(store, path, store.locate(documents))
-            return
+            return name, DocumentFile(store.url, documents, kind_of(documents) or LINES, 0, "")
+    return None
 
 
 def _splits(parts: list[str]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ import numpy as np
 from feedmill.curation.documents import Batch, Row
 from feedmill.curation.measure import Column, Measured, Measurer, compiled, workers_for
 from feedmill.curation.options import Stat
-from feedmill.curation.provenance import STALE, check_attributes
+from feedmill.curation.provenance import STALE, check_attributes, check_others
 from feedmill.curation.series import Series
 from feedmill.documents.file import DocumentFile, once
 from feedmill.documents.find import find_documents, skipped_warnings
@@ -263,18 +263,33 @@ def stat(options: Stat) -> StatReport:
 
 def _current(files: list[DocumentFile], report: StatReport, on_error: OnError, allow_stale: bool) -> list[DocumentFile]:
     """Return the files to count; attributes of other documents are an error, unless they are allowed."""
-    found = []
+    found = list(files)
+
+    def refuse(error: DataError, of: list[DocumentFile]) -> None:
+        report.stale += len(of) * (error.kind == STALE)
+        if allow_stale and error.kind == STALE:
+            return
+        if not skips(on_error):
+            raise error
+        report.failed.append(error)
+        found[:] = [file for file in found if file not in of]
+
+    sets: dict[str, dict[DocumentFile, DocumentFile]] = {}
     for file in files:
         try:
-            check_attributes(file.name)
+            made = check_attributes(file.name)
         except DataError as error:
-            report.stale += error.kind == STALE
-            if not allow_stale or error.kind != STALE:
-                if not skips(on_error):
-                    raise
-                report.failed.append(error)
-                continue
-        found.append(file)
+            refuse(error, [file])
+            continue
+        if made is not None:
+            sets.setdefault(made[0], {})[file] = made[1]
+    for name, documents in sets.items():
+        try:
+            warning = check_others([*documents.values()], name)
+        except DataError as error:
+            refuse(error, [*documents])
+            continue
+        report.warnings += [warning] if warning else []
     if report.stale and allow_stale:
         report.warnings.append(f"{report.stale} attribute files were computed from other documents (allowed)")
     return found

@@ -10,8 +10,9 @@ it, and `read` returns samples whose parts are bytes until someone asks for thei
   `rollouts/`: Parquet files that processes append while others read.
 - Rows and columns: `rows.py`, `columns.py`, `arrowtypes/` (every type of Arrow), `columnar.py` (writing),
   `csv_rows.py`.
-- Where samples lie: `offsets.py`, `line_ranges.py`; what they cost: `costs.py`,
-  `kept.py` (arrays in the cache folder); sizes of their media: `mediatable.py`; what they contain: `content.py`.
+- Where samples lie: `offsets.py`, `line_ranges.py`; compressed files as plain ones: `unpacked.py`; what samples cost:
+  `costs.py`, `kept.py` (arrays in the cache folder); sizes of their media: `mediatable.py`; what they contain:
+  `content.py`.
 - Values: `pth/` (``torch.save``), `avfile.py`, `avvideo.py`, `mp4/`, `videocut.py`,
   `orientation.py`.
 - Names and settings: `hub_splits.py` (splits by names, as Hugging Face finds them), `yamls.py`,

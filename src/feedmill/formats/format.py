@@ -117,7 +117,7 @@ class Format:
         listed: suffixes of files that can be opened together.
         splits: whether `open` accepts a split.
         finds_train: whether it also accepts `TRAIN_OR_ALL`; others are opened twice for that.
-        options: which of ``files`` and ``token_size`` it accepts.
+        options: which of ``files``, ``token_size`` and ``split_config`` it accepts.
         check: how `check` works: ``tars`` are scanned and compared with the index, ``lines`` with their offsets,
             ``manifest`` is followed; others are opened and verified (``open``).
         repair: what can be repaired: ``tars`` of a folder, one ``tar``, ``lines``; otherwise the reason and a fix.

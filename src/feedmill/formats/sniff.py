@@ -12,14 +12,12 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Dataset
 from feedmill.formats.format import ALL_SPLITS, TOKENS, TRAIN_OR_ALL, Detected, Format, OpenRequest, named
 from feedmill.formats.hub_splits import FolderSplits, folder_splits, splits_in, unknown_split
-from feedmill.formats.jsonl import LINE_SUFFIXES
 from feedmill.formats.registry import ends, formats
 from feedmill.formats.tar import COMPRESSED, TAR
 from feedmill.formats.tar.names import common_top, expand_patterns, is_pattern, refuse_commands, refuse_twice
 from feedmill.jobs.work_folder import has_journal
 from feedmill.storage import Store, is_local_file, is_local_folder, open_store, split_url
 
-_PACKED_LINES = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
 _VERBS_OF_LINES = "convert, tokenize, tag, dedupe, filter, documents decontaminate, documents stat"
 _ROBOTS = {
     "meta_data/info.json": "Version 1 of LeRobot is not supported. Convert it to a LeRobot dataset of version 2 or 3"
@@ -35,9 +33,15 @@ _RAW = (
     *(".txt", ".md", ".rst", ".html", ".htm", ".csv", ".tsv"),
 )
 """Suffixes of files that `feedmill import` reads, and that no format has."""
-SUFFIXES = (*(end for end in _FILES if end != ".json"), *_PACKED_LINES)
+SUFFIXES = tuple(end for end in _FILES if end != ".json")
 """Suffixes of data files, including unsupported ones, to distinguish them from recipes."""
-_WITH = {"files": "folders of .ds files", "token_size": ".ds files and flat token files without a header"}
+_WITH = {
+    "files": "folders of .ds files",
+    "token_size": ".ds files and flat token files without a header",
+    "split_config": "prepared folders",
+}
+_FAMILIES = ("rows", "lines")
+"""Families whose files of several suffixes can be opened together."""
 _KNOWN = f"Supported are: {', '.join(dict.fromkeys(format.title for format in formats() if format.open))}."
 
 
@@ -68,12 +72,11 @@ def sniff(url: str) -> Detected:
         _settle(store, name)
         return _file(store, name)
     if not folder and is_local_file(url):
-        packed = f"Decompress it, or use a verb that reads compressed lines: {_VERBS_OF_LINES}."
         raise NotFound(
             "this kind of file is not a dataset",
             file=url,
             kind="unknown-format",
-            fix=packed if url.endswith(_PACKED_LINES) else _way([url]) or _KNOWN,
+            fix=_way([url]) or _KNOWN,
         )
     if not folder and _HUB_NAME.fullmatch(url):
         fix = f"Check the path. If this is a dataset of the Hugging Face Hub, open hf://datasets/{url}."
@@ -164,11 +167,9 @@ def _nothing(store: Store, url: str) -> NotFound:
     lines += [name.removesuffix("index.json") for name in inside if name.endswith("/index.json")]  # MDS, by split
     lines += [f"{split}/" for split in ("train", "validation") if store.exists(f"{split}/{LEDGER}")]  # Levanter
     lines += [name.removesuffix("state.json") for name in inside if name.endswith("/state.json")]  # of `datasets`
-    packed = any(name.endswith(_PACKED_LINES) for name in inside)  # Dolma's documents, mostly
     known = _KNOWN
-    if of_documents or packed:
-        what = "These are documents: use serve" if of_documents else "For compressed lines, use"
-        known = f"{what}{',' if of_documents else ''} {_VERBS_OF_LINES}, with the files or their folder."
+    if of_documents:
+        known = f"These are documents: use serve, {_VERBS_OF_LINES}, with the files or their folder."
     return NotFound(
         "no dataset found here (" + (f"found {', '.join(inside)} ..." if inside else "it is empty") + ")",
         file=url,
@@ -225,10 +226,11 @@ def _listed(urls: Sequence[str]) -> Detected:
     files = expand_patterns(urls)
     known = ends("listed")
     kinds = sorted({next((end for end in known if url.endswith(end)), os.path.splitext(url)[1]) for url in files})
-    together = {known[kind].name if kind in known and known[kind].family == "rows" else kind for kind in kinds}
+    together = {known[kind].name if kind in known and known[kind].family in _FAMILIES else kind for kind in kinds}
     if len(together) != 1 or kinds[0] not in known:
+        firsts = ", ".join(dict.fromkeys(end for format in known.values() for end in format.listed[:2]))
         raise ConfigError(
-            f"files cannot be opened together: expected one of {', '.join(known)}, found {', '.join(kinds) or 'none'}",
+            f"files cannot be opened together: expected one of {firsts}, found {', '.join(kinds) or 'none'}",
             file=urls[0] if len(urls) == 1 else None,
             kind="mixed-formats",
             fix="Give files of one format. Others are a 'concat' or a 'blend' in a recipe.",
@@ -303,7 +305,7 @@ def open_found(
 ) -> Dataset:
     """Open the dataset that `sniff` detected at a URL, like `open_raw`. The split `ALL_SPLITS` is all of it."""
     found.store.pin_files()
-    for option, value in (("files", files), ("token_size", token_size)):
+    for option, value in (("files", files), ("token_size", token_size), ("split_config", split_config)):
         if value is not None and option not in found.format.options:
             raise ConfigError(
                 f"{option!r} is only for {_WITH[option]}, this is {found.kind}", file=url, fix="Remove it."
@@ -332,6 +334,8 @@ def open_found(
         dataset._named = partial(_counts, found, url, parts, token_size)
     if whole != ALL_SPLITS:
         dataset.notes = _notes(found, url, split, splits)
+        if split not in (None, TRAIN_OR_ALL, "train") and found.format.splits and not dataset.splits:
+            dataset.notes = [*dataset.notes, f"{url}: it has no splits, and {split!r} is all of it"]
     return dataset
 
 

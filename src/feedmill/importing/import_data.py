@@ -296,7 +296,7 @@ def _refuse_chunks(source: str) -> None:
 
 def refuse_unused(sources: Sequence[str], files: Files, left: LeftOut) -> None:
     """Raise `ConfigError` for a source that has no role in the import."""
-    if len(sources) > _MANY_SOURCES:
+    if len(sources) > _MANY_SOURCES or (len(files.roots) == 1 and not files.typed):
         return
     why = {name: reason for reason, names in left.names.items() if reason not in EXCLUDED for name in names}
     for root, top in enumerate(files.roots):
@@ -343,10 +343,13 @@ def leave_out_unclear(
     Raises:
         ConfigError: it is not clear how to read some, and `on_error` is ``raise``; all of them are named.
     """
+    wanted = (*kinds.TABLES, kinds.JSON)
+    if not any(recognized.kinds[kind] for kind in wanted):
+        return
     tables = [
         (number, file)
         for number, file in enumerate(recognized.documents)
-        if file.size and kinds.divide(file.path).kind in (*kinds.TABLES, kinds.JSON)
+        if file.size and kinds.divide(file.path).kind in wanted
     ]
     shared = _Shared(files.roots, files.prefixes, reading)
     units = [tables[at : at + _FILES] for at in range(0, len(tables), _FILES)]

@@ -119,6 +119,7 @@ class Recognized:
         datasets: root and folder of each LeRobot dataset.
         top: folder around the files, with its slash, such as that of an unpacked archive; empty if there is none.
         splits: whether the first folder below it is the split; files that are in none have no split.
+        kinds: number of files of documents by kind; empty for others.
         notes: what was recognized, for the report.
     """
 
@@ -132,6 +133,7 @@ class Recognized:
     datasets: list[tuple[int, str]] = field(default_factory=list)
     top: str = ""
     splits: bool = False
+    kinds: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
 
@@ -207,9 +209,12 @@ def tables_about_media(files: Files, wanted: str) -> list[File]:
 
 def _are_media(divided: Sequence[tuple[File, Name]]) -> bool:
     """Return whether media are more than a few beside documents, not counting the files beside them."""
-    stems = {name.stem for _, name in divided if name.kind in kinds.MODALITIES}
-    media = sum(name.kind in kinds.MODALITIES for _, name in divided)
-    texts = sum(name.kind in kinds.DOCUMENTS and name.stem not in stems for _, name in divided)
+    stems = [name.stem for _, name in divided if name.kind in kinds.MODALITIES]
+    media = len(stems)
+    if media * _FEW > len(divided) - media:  # whatever the others are
+        return True
+    of_media = set(stems)
+    texts = sum(name.kind in kinds.DOCUMENTS and name.stem not in of_media for _, name in divided)
     return media * _FEW > texts
 
 
@@ -218,7 +223,7 @@ def _documents(files: Files, divided: Sequence[tuple[File, Name]], named: bool, 
     about = [file for file, name in divided if "/" not in file.path and name.kind == kinds.TEXT and is_about(file.path)]
     alone = bool(about) and len(about) == sum(name.kind in kinds.DOCUMENTS for _, name in divided)
     skipped = set() if alone or named else set(about)
-    counts: Counter[str] = Counter()
+    counts = found.kinds
     for file, name in divided:
         if skipped and file in skipped:
             left.add("a file about the data, such as README (use --include to import it)", files.name(file))

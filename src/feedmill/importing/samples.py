@@ -220,9 +220,9 @@ def _is_turned(part: tuple[str, Any]) -> bool:
 
 def _say_turned(report: ImportReport, shards: Sequence[Shard]) -> None:
     """Complete the report with the number of media that state an orientation."""
-    kinds = Counter(_kind(part.rpartition(".")[2]) for shard in shards for part in shard.scan.parts)
     report.turned = sum(shard.turned for shard in shards)
     if report.turned:
+        kinds = Counter(_kind(part.rpartition(".")[2]) for shard in shards for part in shard.scan.parts)
         nouns = " and ".join(f"{kind}s" for kind in (IMAGE, VIDEO) if kinds[kind])
         counts = f"{report.turned:,} of {kinds[IMAGE] + kinds[VIDEO]:,} {nouns}"
         report.recognized.append(

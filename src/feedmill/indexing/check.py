@@ -282,6 +282,9 @@ def _duplicates(store: Store, found: Scanned, seen: dict[str, str], parts: dict[
         parts: shard -> names of its parts.
     """
     scan, _ = samples_of(found.scan)
+    if len(once := dict.fromkeys(scan.keys, found.shard)) == len(scan.keys) and seen.keys().isdisjoint(once):
+        seen.update(once)
+        return
     again = {number for group in pieces_of(scan) for number in group[1:]}  # `spoiled` names them
     for number, key in enumerate(scan.keys):
         if number in again:

@@ -53,9 +53,10 @@ class Scanned(NamedTuple):
 def repeated_parts(store: Store, found: Scanned) -> Iterator[DataError]:
     """Yield an error for each sample with two members of one name: readers disagree on which one to use."""
     scan = found.scan
-    for number, part in {
-        pair for pair, times in Counter(zip(scan.sample.tolist(), scan.parts, strict=True)).items() if times > 1
-    }:
+    pairs = list(zip(scan.sample.tolist(), scan.parts, strict=True))
+    if len(set(pairs)) == len(pairs):
+        return
+    for number, part in {pair for pair, times in Counter(pairs).items() if times > 1}:
         yield DataError(
             f"the sample has two members for the part {part!r}, and only the last is read",
             file=store.locate(found.shard),

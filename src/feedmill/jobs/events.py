@@ -695,7 +695,7 @@ def name_of(item: Any) -> str:
         return name[:200]
     short = reprlib.Repr()
     short.maxstring = short.maxother = 120
-    return short.repr(item)
+    return short.repr(tuple(item) if isinstance(item, tuple) else item)  # `Repr` makes all of a `NamedTuple`'s text
 
 
 def _own_name(item: Any) -> str | None:

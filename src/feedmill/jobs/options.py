@@ -187,6 +187,15 @@ class Option(NamedTuple):
         what = f"above {high:,}" if high is not None and number > high else what
         return what, f"Use {low:,} or more." if high is None else f"Use a number from {low or 0:,} to {high:,}."
 
+    def is_empty(self, value: Any) -> bool:
+        """Return whether a value, or one of a list, is an empty text, such as that of an unset variable of a shell.
+
+        As a path it would be the folder of the program, or with a name behind it the root. Only a TEXT may be empty.
+        """
+        if self.opt.metavar == "TEXT":
+            return False
+        return any(one == "" for one in (value if isinstance(value, list | tuple) else [value]) if isinstance(one, str))
+
 
 class _Names(dict[str, Any]):
     """The names of a module, and of the one that does the work; those that both lack stand for themselves."""
@@ -247,6 +256,9 @@ def verb(declared: Callable[P, Declared]) -> Callable[[Callable[[Declared], R]],
                 if name in options and (outside := options[name].outside(value)) is not None:
                     what, fix = outside
                     raise ConfigError(f"{work.__name__}: {name}={value} is {what}", kind="bad-option", fix=fix)
+                if name in options and options[name].is_empty(value):
+                    what, fix = f"{work.__name__}: {name} is empty", "Give a value, or omit the option."
+                    raise ConfigError(what, kind="bad-option", fix=fix)
             for name in (option.name for option in options.values() if option.hint in (Path, Paths, Paths | Path)):
                 value = getattr(given, name)
                 for one in value if isinstance(value, list | tuple) else [value]:

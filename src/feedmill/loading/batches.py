@@ -169,6 +169,7 @@ class BatchMaker:
         self._lists = lists
         self._seed, self._rank = seed, rank
         self._substitutes = substitute
+        self._data: dict[int, list[Any] | None] = {}
         self._mask = mask
         from feedmill.loading.labels import Labeler
 
@@ -542,9 +543,20 @@ class BatchMaker:
             kind=known.kind,
             error=known.what,
             substitute=substitute,
+            data=self._data_of(number),
             exception=raised(error),
             sample=unusable.sample,
         )
+
+    def _data_of(self, number: int) -> list[Any] | None:
+        """Return `data_of` a source, so that a list of samples to skip is not used with other data."""
+        if number not in self._data:
+            self._data[number] = None
+            with contextlib.suppress(Exception):  # a source of the user's own, or one that is damaged
+                from feedmill.planning.recipes.skip import data_of
+
+                self._data[number] = data_of(self._plan.sources[number])  # type: ignore[attr-defined]
+        return self._data[number]
 
     def _located(self, position: int) -> tuple[int, int, int]:
         """Return source, sample number and epoch of a position; in a plan of rows, those of the first document."""

@@ -61,6 +61,7 @@ class Failure:
         stage: ``read``, ``transform`` or ``collate`` (which decodes the parts that the transform did not use).
         source, index, epoch: the sample; the source by name if the plan has names.
         file, offset, key: the location of the sample, as far as known.
+        data: number of samples and digest of the source's data, in which `index` counts; None if unknown.
         kind, error: the class of the exception (or the kind of a `FeedmillError`), and its message.
         substitute: the position whose sample replaces it; None if it was not replaced.
         exception: the exception that was raised; `sample`: the sample that was read. Both are for handlers, and None if
@@ -80,6 +81,7 @@ class Failure:
     kind: str
     error: str
     substitute: int | None = None
+    data: Sequence[Any] | None = None
     exception: Exception | None = field(default=None, repr=False, compare=False)
     sample: Any = field(default=None, repr=False, compare=False)
 

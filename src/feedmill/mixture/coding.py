@@ -141,6 +141,36 @@ class Test:
             return False
         return "not" not in self.given or not _is_among(value, self.given["not"])
 
+    @property
+    def listed(self) -> list[Any]:
+        """The values that a value must, or must not, be equal to."""
+        return _listed(self.given.get("not", []) if isinstance(self.given, Mapping) else self.given)
+
+
+_KINDS = {str: "texts", bool: "booleans", float: "numbers"}
+
+
+def _kind(value: Value) -> type:
+    return type(value) if isinstance(value, str | bool) else float
+
+
+def _check_kind(value: Value, option: str, series: Series) -> None:
+    """Raise `ConfigError` for a value of a kind that a column does not have: it would be equal to none in silence."""
+    there = {_kind(each): each for data in series.data for each in data.values}
+    if series.numeric and (series.wanted.place == INDEX or any(each.missing < each.rows for each in series.data)):
+        there[float] = 0
+    if there and _kind(value) not in there:
+        other = next(iter(there))
+        such = "" if other is float else f" such as {there[other]!r}"
+        raise ConfigError(
+            f"{option!r} of {series.wanted.name!r} has {value!r}, but the column has {_KINDS[other]}{such}",
+            file=series.dataset.url,
+            kind="bad-option",
+            fix="Write it in quotes: YAML reads no, off, yes and on as booleans, and digits as numbers."
+            if other is str
+            else f"Write it as the {_KINDS[other]} of the column, without quotes.",
+        )
+
 
 def _listed(given: Any) -> list[Any]:
     return [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
@@ -346,6 +376,8 @@ class Coder:
         self.values = values
         self._missing = -1
         if spec.missing is not None:
+            if isinstance(spec.missing, bool):
+                _check_kind(spec.missing, "missing", series)
             if spec.missing not in values:
                 values.append(spec.missing)
             self._missing = values.index(spec.missing)
@@ -453,6 +485,9 @@ class Tests:
         for number, (test, one) in enumerate(self._all):
             if not one.numeric:
                 one.coded()
+            for value in test.listed:
+                _check_kind(value, "where", one)
+            if not one.numeric:
                 self._luts[number] = [
                     np.array([*(test.one(value) for value in each.values), False], np.bool_) for each in one.data
                 ]

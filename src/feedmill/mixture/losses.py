@@ -37,6 +37,7 @@ _OTHER = {
     *("acc", "accuracy", "bleu", "em", "f1", "mmlu", "recall", "rouge", "score"),  # higher is better
     *("perplexity", "ppl", "lr", "rate", "norm", "seed", "flops", "mfu", "params", "parameters", "size", "width"),
     *("batch", "epochs", "samples", "seconds", "steps", "throughput", "time", "tokens", "iteration", "iterations"),
+    *("index", "unnamed"),  # of pandas
 }
 _LOSS = {"bpb", "ce", "loss", "losses", "nll"}
 """Words of names: a column with one of the first and none of the second may be no loss."""
@@ -159,6 +160,8 @@ class _Run:
 class _Table:
     runs: dict[str, _Run]
     metrics: list[str]
+    unread: Sequence[str] = ()
+    """Columns without a number that may have been meant as losses: empty, or of another notation, such as 2,31."""
 
 
 def _read(where: str) -> tuple[list[str], list[list[str]]]:
@@ -237,11 +240,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> _T
             fix="Name the column 'run'.",
         )
     state = lowered.index("state") if "state" in lowered else None
-    numbers = [
-        number
-        for number, name in enumerate(head)
-        if number != at and lowered[number] not in _ABOUT | {*_RUN} and any(_is_number(row[number]) for row in rows)
-    ]
+    others = [number for number, name in enumerate(lowered) if name and number != at and name not in _ABOUT | {*_RUN}]
+    numbers = [number for number in others if any(_is_number(row[number]) for row in rows)]
+    texts = [number for number in others if any(row[number].strip()[:1].isalpha() for row in rows)]  # settings
     runs: dict[str, _Run] = {}
     for row in rows:
         name = row[at].strip()
@@ -255,7 +256,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], where: str) -> _T
                 f"the run {name!r} has several rows", file=where, kind="bad-line", fix="Keep the row of the last try."
             )
         runs[name] = about
-    return _Table(runs, [head[number] for number in numbers])
+    unread = [head[number] for number in others if number not in numbers and number not in texts]
+    return _Table(runs, [head[number] for number in numbers], unread)
 
 
 def _is_number(text: str) -> bool:
@@ -285,12 +287,14 @@ def _metrics(table: _Table, asked: Sequence[str], head: Sequence[str], where: st
         about = sorted({name for name in head if name.lower() in _ABOUT and name.lower() != "step"})
         strange = [name for name in there if _words(name) & _OTHER and not _words(name) & _LOSS]
         single = [name for name in there if len({run.values.get(name) for run in table.runs.values()}) == 1]
-        if strange or (len(there) > 1 and about) or len(there) > len(single) > 0:
-            why = [f"{name!r} is the same in every row" for name in single] + [f"{each!r}" for each in strange]
+        if table.unread or strange or (len(there) > 1 and about) or len(there) > len(single) > 0:
+            why = [f"{name!r} has no numbers" for name in table.unread]
+            why += [f"{name!r} is the same in every row" for name in single]
+            why += [f"{name!r} may be none" for name in strange]
             raise ConfigError(
                 f"it is unclear which columns are losses: {', '.join(there[:12])}"
                 + (f" and {len(there) - 12:,} more" if len(there) > 12 else "")
-                + (f" ({why[0] if single else why[0] + ' may be none'})" if why else ""),
+                + (f" ({why[0]})" if why else ""),
                 file=where,
                 kind="ambiguous",
                 fix="Name them: --metric COLUMN, or --metric COLUMN=WEIGHT; repeatable. The lowest mean is proposed.",

@@ -108,9 +108,10 @@ def unreadable(field_map: Mapping[str, str], scan: ShardScan, file: str, out: Co
     for name, expression in field_map.items():
         wanted = {option.part for option in parse_expression(expression)}
         if "__key__" not in wanted:
-            having = {sample for sample, part in zip(scan.sample.tolist(), scan.parts, strict=True) if part in wanted}
-            for sample in range(len(scan.keys)):
-                if sample not in having and scan.keys[sample] not in out:
+            having = np.zeros(len(scan.keys), np.bool_)
+            having[scan.sample[np.fromiter(map(wanted.__contains__, scan.parts), np.bool_, len(scan.parts))]] = True
+            for sample in np.flatnonzero(~having).tolist():
+                if scan.keys[sample] not in out:
                     lacking.setdefault(sample, name)
     if not lacking:
         return None

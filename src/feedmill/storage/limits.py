@@ -29,11 +29,12 @@ _MOST_DIGITS = 30
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 
 
-def max_unpacked(stored: int) -> int:
+def max_unpacked(stored: int, *, most: int = MOST) -> int:
     """Return the maximum unpacked size of a record in bytes.
 
     Args:
         stored: its stored bytes, or those of its file.
+        most: bound in bytes of what is in memory at once; files that are unpacked to the disk may have more.
 
     Raises:
         ConfigError: the variable is not a valid size.
@@ -41,7 +42,7 @@ def max_unpacked(stored: int) -> int:
     given = os.environ.get(VARIABLE)
     if given:
         return parse_size(given, VARIABLE) or 0
-    return min(MOST, max(SMALL, RATIO * stored))
+    return min(most, max(SMALL, RATIO * stored))
 
 
 def too_large(

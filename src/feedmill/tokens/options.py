@@ -492,7 +492,17 @@ class Numbers(Options, kw_only=True):
     own_targets: Annotated[bool, Flag("With --data: consecutive samples share no token.")] = False
 
 
-def read_numbers(path: str) -> list[int]:
+DATA = "# data: "
+"""Begins the line of a list of documents that has the number and the digest of all documents that it counts in."""
+
+
+class Listed(list[int]):
+    """Numbers of documents of a file, and the `data` in which they count: its number of documents and its digest."""
+
+    data: tuple[int, str] | None = None
+
+
+def read_numbers(path: str) -> Listed:
     """Return the numbers in a text file, one per line. Blank lines and ``#`` comments are ignored.
 
     Raises:
@@ -502,8 +512,11 @@ def read_numbers(path: str) -> list[int]:
     from feedmill.storage import open_store, split_url
 
     folder, name = split_url(path)
-    numbers = []
+    numbers = Listed()
     for number, line in enumerate(open_store(folder).read(name).decode("utf-8-sig", "replace").splitlines(), 1):
+        if line.startswith(DATA):
+            count, _, digest = line.removeprefix(DATA).strip().partition(" ")
+            numbers.data = (int(count) if count.isascii() and count.isdigit() else -1), digest
         word = line.partition("#")[0].strip()
         if word and not (word.isascii() and word.isdigit() and len(word) < 19):
             raise DataError(

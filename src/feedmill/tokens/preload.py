@@ -60,6 +60,10 @@ def load_native(path: str | None = None, *, text: str | None = None) -> Any:
     """
     from fastokens._native import Tokenizer
 
+    if path is not None:
+        from feedmill.storage.limits import refuse_large
+
+        refuse_large(os.stat(path).st_size, path)
     model = Tokenizer.from_file(path) if text is None else Tokenizer.from_json_str(text)
     model.no_truncation()  # settings left from training would truncate documents
     model.no_padding()

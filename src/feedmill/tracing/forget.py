@@ -31,17 +31,18 @@ from feedmill.documents.rows import bad_row, load
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.documents import ATTRIBUTES, DOCUMENTS, read_lines, rows_of
 from feedmill.formats.registry import families
-from feedmill.formats.sniff import format_of_file
+from feedmill.formats.sniff import format_of_file, open_raw
 from feedmill.formats.unread_files import is_about
 from feedmill.jobs.options import verb
 from feedmill.jobs.reports import VerbReport
 from feedmill.planning.given import bound_plan
 from feedmill.planning.nodes.base import unique_names
 from feedmill.planning.plan import Plan
-from feedmill.planning.recipes.skip import skip_lines
+from feedmill.planning.recipes.skip import data_of, skip_lines
 from feedmill.samples.open import open as open_dataset
 from feedmill.storage import LocalStore, Store, is_local_folder, open_store, paths_of, split_url
 from feedmill.tokens.corpus import main_file
+from feedmill.tokens.options import DATA
 from feedmill.tracing.document import LISTED, Document, Documents, sightings
 from feedmill.tracing.held import Held
 from feedmill.tracing.options import Forget
@@ -340,7 +341,8 @@ def report_files(report: ForgetReport, plans: Mapping[str, Plan]) -> dict[str, b
     tokens = [path for path in sorted(report.files) if path.endswith(_DROPPABLE)]
     for name, path in zip(unique_names([path.rpartition("/")[2] for path in tokens]), tokens, strict=True):
         numbers = "".join(f"{row}\n" for row in report.files[path])
-        files[f"drop-{name}.txt"] = f"# {path}\n{numbers}".encode()
+        count, digest = data_of(open_raw(path)[0])
+        files[f"drop-{name}.txt"] = f"# {path}\n{DATA}{count} {digest}\n{numbers}".encode()
     return files
 
 

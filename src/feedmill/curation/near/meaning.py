@@ -26,7 +26,7 @@ import orjson
 
 from feedmill.curation.attribute_set import digest_ids, fingerprint
 from feedmill.curation.embed import current_vectors, keys_of, place_of, read_vectors
-from feedmill.curation.image_files import ImageFile
+from feedmill.curation.image_files import ImageFile, data_of_images
 from feedmill.curation.near.finish import Finished, marked_row
 from feedmill.curation.near.kmeans import SAMPLE, centers_of, connect, cover, nearest, unit
 from feedmill.curation.near.labels import EXAMPLES, LARGEST
@@ -207,7 +207,12 @@ def compare_vectors(
     report.added, report.empty, report.candidates = documents, sum(empty for _, empty in read), sum(compared)
     for store, path, rows in skip_lists(job.sources, options.name):
         removed = [
-            {"source": file.label, "index": file.start + row - source.first, "key": orjson.loads(key)}
+            {
+                "source": file.label,
+                "index": file.start + row - source.first,
+                "key": orjson.loads(key),
+                "data": data_of_images(file),
+            }
             for source, file in rows
             for row, key in _removed(job, source, len(groups))
         ]

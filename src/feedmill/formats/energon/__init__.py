@@ -24,6 +24,7 @@ ENERGON = Format(
     ),
     shared=(".nv-meta/feedmill.offsets",),
     splits=True,
+    options=("split_config",),
     finds_train=True,
     check="tars",
     repair="tars",

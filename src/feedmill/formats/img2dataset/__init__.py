@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 
 from feedmill.formats.format import Format
 from feedmill.storage import Store
@@ -25,8 +27,10 @@ FORMATS = (IMG2DATASET,)
 
 def is_img2dataset(store: Store) -> str | None:
     """Return a mark if img2dataset wrote this folder, else None. Remote folders are not listed, only probed."""
+    found = False
     if not store.is_local:
         found = any(store.exists(f"{number:05d}_stats.json") for number in range(2))
     else:
-        found = any(STATS.fullmatch(entry.path) for entry in store.files(suffixes=("_stats.json",)))
+        with suppress(OSError):  # who lists the files below it reports that
+            found = any(map(STATS.fullmatch, os.listdir(store.locate(""))))
     return "" if found else None

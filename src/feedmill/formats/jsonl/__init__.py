@@ -5,6 +5,8 @@ from feedmill.formats.format import ROWS, Format, TargetFormat
 PACKED_ENDS = ("", ".gz", ".gzip", ".zst", ".zstd", ".bz2", ".xz")
 LINE_SUFFIXES = tuple(name + end for name in (".jsonl", ".json", ".ndjson") for end in PACKED_ENDS)
 """File name suffixes of JSON lines."""
+PACKED = tuple(end for end in LINE_SUFFIXES if end.count(".") == 2)
+"""Those of compressed ones, which are unpacked into the cache folder when they are opened."""
 JSONL = Format(
     "jsonl",
     "JSONL file",
@@ -12,6 +14,7 @@ JSONL = Format(
     open="feedmill.formats.jsonl.dataset:open_found",
     files=(".jsonl",),
     splits=True,
+    options=("split_config",),  # which metadatasets of Energon may give to each source, and Energon ignores here
     check="lines",
     repair="lines",
     targets=(
@@ -43,9 +46,10 @@ DOCUMENTS = Format(
     "tree of JSON lines (Dolma's documents)",
     "lines",
     open="feedmill.formats.jsonl.folder:open_found",
-    folders=(".jsonl",),
+    files=PACKED,
+    folders=(".jsonl", *PACKED),
     is_folder="feedmill.formats.jsonl.folder:is_folder",
-    listed=(".jsonl",),
+    listed=(".jsonl", *PACKED),
     scanned=True,
 )
 FORMATS = (JSONL, DOCUMENTS)

@@ -1,6 +1,7 @@
 """Read several JSONL files as one dataset: those of a folder at any depth, sorted by path, or those of a list.
 
-A record's key is its number in the dataset, as in tables of several files. Lines are found as in one file.
+A record's key is its number in the dataset, as in tables of several files. Lines are found as in one file. Compressed
+files, one or several, are unpacked into the cache folder first (`feedmill.formats.unpacked`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.base import Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.format import OpenRequest
+from feedmill.formats.jsonl import PACKED
 from feedmill.formats.jsonl.dataset import JsonlDataset, open_jsonl
-from feedmill.formats.offsets import Int64s
+from feedmill.formats.offsets import Extents, Int64s
 from feedmill.formats.rows import RowsDataset
 from feedmill.formats.sample import Sample
+from feedmill.formats.unpacked import refuse_copies, unpacked_files, unpacked_name
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import Store
 
 _THREADS = 8
+_ENDS = (".jsonl", *PACKED)
 
 
 class JsonlFiles(RowsDataset):
@@ -31,8 +35,18 @@ class JsonlFiles(RowsDataset):
     format = "documents"
 
     def __init__(self, store: Store, paths: Sequence[str], *, name: str, base: str | None = None) -> None:
+        plain, self._unpacked = {path: (store, path) for path in paths}, ""
+        packed = [path for path in paths if path.endswith(PACKED)]
+        if packed:
+            for path in packed:
+                if unpacked_name(path) in plain:
+                    refuse_copies(store.locate(path), store.locate(unpacked_name(path)))
+            folder, names = unpacked_files(store, packed)
+            self._unpacked = folder.url
+            plain.update((path, (folder, name)) for path, name in zip(packed, names, strict=True))
+
         def opened(path: str) -> JsonlDataset:
-            return open_jsonl(store, path, store.locate(path))
+            return open_jsonl(*plain[path], store.locate(path))
 
         threads = _THREADS if len(paths) > 1 else 0
         self._members = list(ordered_map(opened, paths, workers=threads, in_flight=64))
@@ -45,6 +59,12 @@ class JsonlFiles(RowsDataset):
                     kind="unsupported",
                     fix="Open each file by its path, with its split: several are a 'concat' or a 'blend' in a recipe.",
                 )
+
+    def extents(self, indices: Indices) -> Sequence[Extents]:
+        return () if self._unpacked else super().extents(indices)
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), **({"unpacked": self._unpacked} if self._unpacked else {})}
 
     def _lines(self, file: int, local: Int64s) -> list[bytes]:
         """Return records of a file without the blanks around them. `local`: int64[n]."""
@@ -81,6 +101,8 @@ class JsonlFiles(RowsDataset):
         return Parts(keys, {"json": lines}, self.decode, lambda number: self._source(*places[number], ("json",)))
 
     def _extent(self, file: int, local: int) -> tuple[int, int]:
+        if self.files[file].endswith(PACKED):
+            return 0, self.store.stat(self.files[file]).size
         source = self._members[file].locate(local)
         return source.offset, source.length
 
@@ -139,7 +161,7 @@ def is_folder(store: Store) -> str | None:
         return None
     for entry in store.files():
         if entry.path.startswith("attributes/") or (
-            not entry.path.endswith(".jsonl") and data_kind(entry.path) is not None
+            not entry.path.endswith(_ENDS) and data_kind(entry.path) is not None
         ):
             return None
     return ""
@@ -153,7 +175,8 @@ def open_found(wanted: OpenRequest) -> JsonlFiles:
         DataError, ConfigError: as for one file; or a file has splits of its own.
     """
     store = wanted.store
-    paths = list(wanted.names) or [entry.path for entry in store.files(suffixes=(".jsonl",))]
+    paths = [wanted.name] if wanted.name else list(wanted.names)
+    paths = paths or [entry.path for entry in store.files(suffixes=_ENDS)]
     if missing := next((path for path in paths if not store.exists(path)), None):
         raise NotFound("there is no such file", file=store.locate(missing), fix="Check the path.")
     return JsonlFiles(store, paths, name=wanted.url, base=store.url if wanted.names else None)

@@ -1,7 +1,8 @@
 """Expand lists of shards: brace patterns, globs, and several paths. No shell, no commands.
 
 ``data/shard-{000..099}.tar``, ``s3://bucket/{a,b}/*.tar`` and lists of such patterns expand to files, in the order of
-the braces and, within a glob, sorted by path. ``*`` and ``?`` match within a folder, ``**`` across folders.
+the braces and, within a glob, sorted by path. ``*`` and ``?`` match within a folder, ``**`` across folders. Names of
+existing local folders are never patterns, and only a pattern with a dot matches hidden files, as in a shell.
 
 Rejected: ``pipe:`` and names joined with ``::``. WebDataset passes such names to a shell, or chains openers. A name
 that comes with the data must not run a program.
@@ -59,26 +60,37 @@ def expand_patterns(urls: Sequence[str]) -> list[str]:
     out: list[str] = []
     for url in urls:
         refuse_commands(url)
-        for name in expand(url) if is_pattern(url) else [url]:
+        cut = len(folders_of(url))
+        for name in [url[:cut] + rest for rest in expand(url[cut:])] if is_pattern(url) else [url]:
             out += _matches(name) if _MAGIC.search(name) and is_pattern(name) else [name]
     return out
 
 
+def folders_of(pattern: str) -> str:
+    """Return the folders before the first wildcard or brace, with a slash. Existing local folders have none."""
+    local, at = "://" not in pattern, 0
+    while (end := pattern.find("/", at) + 1) > 0:
+        part = pattern[at:end]
+        if (_MAGIC.search(part) or "{" in part) and not (local and os.path.isdir(pattern[:end])):
+            break
+        at = end
+    return pattern[:at]
+
+
 def _matches(pattern: str) -> list[str]:
     refuse_secrets(pattern)  # the query of a URL looks like a wildcard
-    root, separator, rest = pattern.rpartition("://")
-    at = _MAGIC.search(rest)
-    assert at is not None
-    folder = rest[: rest.rfind("/", 0, at.start()) + 1]
+    folder = folders_of(pattern)
+    below = pattern[len(folder) :]
     try:
-        wanted = re.compile(_translated(rest[len(folder) :]))
+        wanted = re.compile(_translated(below))
     except PATTERN_ERRORS as error:  # a range that runs backwards
         raise ConfigError(f"invalid pattern ({error})", file=pattern, kind="bad-pattern") from None
-    base = f"{root}{separator}{folder}".rstrip("/") or ("/" if folder else ".")
-    found = [entry.path for entry in open_store(base).files() if wanted.fullmatch(entry.path)]
+    dots = below.startswith(".") or "/." in below
+    paths = [entry.path for entry in open_store(folder.rstrip("/") or ("/" if folder else ".")).files()]
+    found = [path for path in paths if wanted.fullmatch(path) and (dots or "/." not in f"/{path}")]
     if not found:
         raise NotFound("no file matches this pattern", file=pattern, kind="not-found", fix="Check the pattern.")
-    return [f"{root}{separator}{folder}{path}" for path in found]
+    return [folder + path for path in found]
 
 
 def _translated(pattern: str) -> str:

@@ -374,7 +374,7 @@ def read_metadata(store: Store, path: str) -> DsMetadata | None:
     if not store.exists(name):
         return None
     try:
-        lines = store.read(name).decode().split("\n")
+        lines = store.read_small(name).decode().split("\n")
         tokenizer, size = lines[0].rsplit("|", 1)
         metadata = DsMetadata(tokenizer, int(size), int(lines[1]))
         if metadata.token_size not in TOKEN_SIZES:

@@ -58,7 +58,7 @@ def read_rows(store: Store, path: str) -> list[Row]:
 
 def each_row(store: Store, path: str) -> Iterator[Row | ConfigError]:
     """Yield a row per line, or the error if the line is invalid."""
-    text = store.read(path)
+    text = store.read_small(path)
     if not text.strip():
         yield bad_manifest("the manifest is empty", store.locate(path))
         return

@@ -12,7 +12,7 @@ import numpy as np
 
 from feedmill.errors import ConfigError, DataError
 from feedmill.importing.annotations.base import HEAD, SPLITS, YOLO, Annotations, Image, Places, Reader
-from feedmill.importing.kinds import Name
+from feedmill.importing.kinds import IMAGE, Name
 from feedmill.importing.scanning import File, Files, read_file
 from feedmill.storage import open_store
 
@@ -29,20 +29,26 @@ def find(
 ) -> Annotations | None:
     found = Annotations(YOLO)
     for file, name in divided:
-        base = file.path.rpartition("/")[2].lower()
+        if name.kind == IMAGE:
+            continue
         settings = _settings(files, file) if name.suffix in ("yaml", "yml") and file.size < _SMALL else None
         if settings is not None and "names" in settings:
             found.tables += [file, *(each for key in SPLITS for each in _listing(files, settings.get(key)))]
-        elif base in _CLASS_LISTS or (name.suffix == "names" and file.size < _SMALL):
+        elif _is_class_list(file.path) or (name.suffix == "names" and file.size < _SMALL):
             found.tables.append(file)
     texts = [(file, name) for file, name in divided if name.suffix == "txt" and file not in found.tables]
-    beside = [(file, name) for file, name in texts if "labels" in name.stem.split("/")[:-1]]
+    beside = [(file, name) for file, name in texts if "labels" in name.stem and "labels" in name.stem.split("/")[:-1]]
     if found.tables:
         beside = beside or [(file, name) for file, name in texts if name.stem in stems]
     if not beside or not any(_is_label(files, file) for file, _ in beside[:20]):
         return None
     found.labels = {name.stem: file for file, name in beside}
     return found
+
+
+def _is_class_list(path: str) -> bool:
+    lowered = path.lower()
+    return lowered.endswith(_CLASS_LISTS) and lowered.rpartition("/")[2] in _CLASS_LISTS
 
 
 def _is_label(files: Files, file: File) -> bool:

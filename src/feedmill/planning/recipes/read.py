@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from feedmill.errors import ConfigError
 from feedmill.planning import dialects
 from feedmill.planning.dialects import TRAIN, VALIDATION, Place, Translation
-from feedmill.storage import is_local_file, is_local_folder, join_url, open_store, split_url
+from feedmill.storage import is_local_folder, join_url, open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -68,7 +68,7 @@ def load(
     if is_dataset(url):
         return of_dataset(url, split, mode)
     store = open_store(folder)
-    size = store.stat(name).size if is_local_file(url) else 0
+    size = store.stat(name).size
     if size > _LARGEST:  # probably a data file: reading and parsing it could exhaust memory
         raise ConfigError(
             f"this is not a recipe: the file has {size:,} bytes",
@@ -183,7 +183,7 @@ def load_document(url: str) -> Any:
     from feedmill.formats.yamls import read_yaml
 
     folder, name = split_url(url)
-    return read_yaml(open_store(folder).read(name), url)
+    return read_yaml(open_store(folder).read_small(name), url)
 
 
 def _validated(

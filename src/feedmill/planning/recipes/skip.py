@@ -128,7 +128,7 @@ def _quarantined(entry: SkipModel, url: str, plan: Plan) -> list[SkipModel]:
         if isinstance(key := failure.get("key"), str) and source in plan.names:
             same = (source, count, digest)
             if digest and same not in known:
-                known[same] = _same_data(plan.source(source), count, digest)
+                known[same] = same_data(plan.source(source), count, digest)
             if not known.get(same):
                 if digest and key == str(index):  # any sample at this place has this key
                     raise _changed(f"sample {index} of {source!r} may be another one", url, number, _AGAIN)
@@ -175,13 +175,18 @@ def skip_lines(plan: Plan, samples: Iterable[tuple[str, int]]) -> bytes:
     for source, index in samples:
         dataset = plan.source(source)
         if source not in data:
-            data[source] = [len(dataset), data_digest(dataset.fingerprint())]
+            data[source] = data_of(dataset)
         key = dataset.locate(index).key
         lines.append(orjson.dumps({"source": source, "index": index, "key": key, "data": data[source]}) + b"\n")
     return b"".join(lines)
 
 
-def _same_data(dataset: Dataset, count: int, digest: str) -> bool:
+def data_of(dataset: Dataset) -> list[Any]:
+    """Return what a line of a list says of the data in which its index counts: the number of samples, and a digest."""
+    return [len(dataset), data_digest(dataset.fingerprint())]
+
+
+def same_data(dataset: Dataset, count: int, digest: str) -> bool:
     """Whether the dataset has the samples of a list at the same indices: it is the same, or has only grown."""
     now = dataset.fingerprint() if count == len(dataset) else None
     if 0 < count < len(dataset):

@@ -25,6 +25,7 @@ import orjson
 import xxhash
 
 from feedmill.errors import ConfigError, NotFound
+from feedmill.storage.limits import refuse_large
 from feedmill.tokens.engines import HuggingFace, SentencePiece, TokenizerEngine, Vocabulary, read_vocabulary
 from feedmill.tokens.kinds import pieces, ranks, slow
 from feedmill.tokens.kinds.releases import FIVE, applied, kept, read_as, unknown_class
@@ -188,8 +189,10 @@ def read_model(path: Path, template_source: TemplateSource, pattern: str | None 
 
     Raises:
         ConfigError: the file is no tokenizer, corrupt, or of an unsupported kind; or the pattern is for another kind.
+        DataError: it is larger than a tokenizer can be (kind ``too-large``).
         MissingExtra: sentencepiece is required.
     """
+    refuse_large(path.stat().st_size, str(path))
     data = path.read_bytes()
     start = data[: 1 << 16].lstrip()
     tiktoken = _RANK.match(start) is not None

@@ -11,11 +11,13 @@ import numpy.typing as npt
 import xxhash
 
 from feedmill.errors import ConfigError
+from feedmill.formats.sniff import open_raw
 from feedmill.formats.tokens.base import Int64s, Tokens
 from feedmill.jobs.options import verb
+from feedmill.planning.recipes.skip import same_data
 from feedmill.storage import paths_of
 from feedmill.tokens.corpus import Corpus, Documents, gathered, lengths_of, open_corpus
-from feedmill.tokens.options import FilterTokens
+from feedmill.tokens.options import FilterTokens, Listed
 from feedmill.tokens.rewrite import Part, TokensReport, form_for, start
 
 Bools = npt.NDArray[np.bool_]
@@ -49,6 +51,9 @@ def filter(options: FilterTokens) -> TokensReport:
             left_out[reason] = failed
         np.logical_and(kept, passed, out=kept)
 
+    for name, listed in (("keep", options.keep), ("drop", options.drop)):
+        if isinstance(listed, Listed) and listed.data is not None:
+            _check_data(name, listed.data, inputs, len(documents))
     if options.keep is not None:
         demand(_marked(options.keep, len(documents)), "not in the list of documents to keep")
     if options.drop is not None:
@@ -68,6 +73,18 @@ def filter(options: FilterTokens) -> TokensReport:
         run.left_out |= left_out
         run.write(documents, [Part(output, numbers)], allow_empty=options.allow_empty)
         return run.finish()
+
+
+def _check_data(name: str, data: tuple[int, str], inputs: Sequence[str], count: int) -> None:
+    """Raise `ConfigError` if a list names other data than the inputs: its numbers are of other documents."""
+    if len(inputs) != 1 or not same_data(open_raw(inputs[0])[0], *data):
+        raise ConfigError(
+            f"the list of --{name} counts in another file, or in one that has changed since: {data[0]:,} documents,"
+            f" here {count:,}",
+            file=inputs[0],
+            kind="bad-skip",
+            fix="Make the list again, from the data as it is now.",
+        )
 
 
 def _marked(numbers: Sequence[int] | Int64s, count: int) -> Bools:
