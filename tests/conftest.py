@@ -14,6 +14,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 from feedmill.jobs import resources
@@ -72,6 +73,10 @@ os.environ["FEEDMILL_HEDGE"] = "off"
 # What is not told how many processes to use does not start a pool, as on a machine with one core: pytest itself runs on
 # all of them, and tests of pools say how many. Processes that tests start use what there is.
 resources.available_cores = functools.wraps(resources.available_cores)(lambda: 1)
+
+# Each command that a test runs in this process would read the annotations of its function again, and that twice: a
+# tenth of what a short one takes.
+typer.main.get_params_from_function = functools.cache(typer.main.get_params_from_function)
 
 # The fork server imports what workers of most tests need, not what the first of them does: each would import it again.
 _WORKERS = ("pytest", "hypothesis", "feedmill.loading.loader", "feedmill.loading.workers", "feedmill.samples.open")

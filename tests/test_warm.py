@@ -120,3 +120,16 @@ def test_variables_of_the_test_that_asks_first_are_not_those_of_all(monkeypatch:
         for run in (warm.run, subprocess.run)
     ]
     assert seen[0] == seen[1]
+
+
+def test_the_end_does_not_wait_for_what_was_forked_meanwhile() -> None:
+    """A process that this one has forked has its end of the socket too, and may live longer."""
+    program = (
+        "import os, sys; from helpers import warm; warm.run([sys.executable, '-c', 'pass'])\n"
+        "end, _ = os.pipe(); child = os.fork(); child or (os.close(1), os.read(end, 1)); print(child)"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, timeout=300
+    )
+    os.kill(int(done.stdout), signal.SIGKILL)

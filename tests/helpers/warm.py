@@ -145,9 +145,10 @@ def _ask(request: bytes, files: list[int]) -> int:
 
 
 def _close(process: int, server: subprocess.Popen[bytes], channel: socket.socket) -> None:
-    channel.close()
     if process == os.getpid():  # not in a process that was forked from this one
+        channel.shutdown(socket.SHUT_RDWR)  # which has this end, too
         server.wait()
+    channel.close()
 
 
 __all__ = ["Popen", "run", "warm"]
