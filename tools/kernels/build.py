@@ -119,7 +119,8 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
             _run(work, [*compiler, *flags, "-c", "-o", str(part), str(code)])
             part.replace(made)
         named = f'-DFEEDMILL_SOURCES="{fingerprint()}"'
-        _run(work, [*compiler, *_FLAGS, named, "-c", "-o", str(rest), str(Path(__file__).with_name("calls.c"))])
+        # The calls are short, and as fast when they are small.
+        _run(work, [*compiler, *_FLAGS, "-Os", named, "-c", "-o", str(rest), str(Path(__file__).with_name("calls.c"))])
         path, new = out / f"kernels.{level}.so", out / f"kernels.{level}.so.{os.getpid()}"
         _run(work, [*compiler, *link, "-o", str(new), str(made), str(rest)])
         new.replace(path)  # a process may use the old one
@@ -131,7 +132,8 @@ def build(out: Path, *, checked: bool = False, source: str | None = None, work: 
 
 def _compiler(name: str | None, processor: tuple[str, str], checked: bool) -> tuple[list[str], list[str]]:
     """Return the command of the compiler with the processor, and the options for linking."""
-    link = ["-shared", "-s", "-Wl,--hash-style=gnu"] + ([] if name and name.startswith("macos") else ["-nostdlib"])
+    link = ["-shared", "-s", "-Wl,--hash-style=gnu"]
+    link += [] if name and name.startswith("macos") else ["-nostdlib", "-Wl,-z,norelro"]
     own = os.environ.get("FEEDMILL_CC")
     if own is None and name is not None and find_spec("ziglang") is not None:
         command = [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[name].zig, f"-mcpu={processor[0]}"]
