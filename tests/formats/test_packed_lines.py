@@ -88,18 +88,19 @@ def test_one_name_with_two_compressions_is_not_read_twice(tmp_path: Path) -> Non
     assert (numbers(one), numbers(other)) == ([0, 1, 2, 3, 4], [100, 101, 102])
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
-        (gzip.compress(b'{"n": 1}\n' * 5000)[:-9], "bad-compression"),
-        (gzip.compress(b'{"n": 1}\n')[:-8] + bytes(8), "bad-compression"),
-        (b'{"n": 1}\n', "other-compression"),
-        (b"", "bad-compression"),
-        (gzip.compress(b""), "empty-file"),
-        (gzip.compress(b'{"n": 1}\n[2]\n'), "bad-line"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, data: bytes, kind: str) -> None:
+BAD = {
+    "cut": (gzip.compress(b'{"n": 1}\n' * 5000)[:-9], "bad-compression"),
+    "another checksum": (gzip.compress(b'{"n": 1}\n')[:-8] + bytes(8), "bad-compression"),
+    "plain": (b'{"n": 1}\n', "other-compression"),
+    "no bytes": (b"", "bad-compression"),
+    "no lines": (gzip.compress(b""), "empty-file"),
+    "a list": (gzip.compress(b'{"n": 1}\n[2]\n'), "bad-line"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_files_are_named(tmp_path: Path, what: str) -> None:
+    data, kind = BAD[what]
     (tmp_path / "a.jsonl.gz").write_bytes(data)
     for place in (tmp_path / "a.jsonl.gz", tmp_path):
         with pytest.raises(DataError) as caught:
