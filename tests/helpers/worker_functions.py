@@ -106,6 +106,30 @@ def note_and_sleep(folder: str) -> int:
     return 0
 
 
+class _Slow:
+    """An object whose finalizer leaves a file, and then sleeps."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __del__(self) -> None:
+        self.mark.write_text("")
+        for _ in range(600):
+            time.sleep(0.1)
+
+
+def sleep_in_a_finalizer(folder: str) -> int:
+    """Like `note_and_sleep`, where Python ignores what a signal's handler raises, and then where it does not."""
+    mark = Path(folder) / f"{os.getpid()}"
+    try:
+        _Slow(mark)
+        for _ in range(600):
+            time.sleep(0.1)
+    finally:
+        mark.unlink()
+    return 0
+
+
 def mixed(function: Callable[[Any], int], job: Any) -> int:
     """Nothing for an empty job."""
     return function(job) if job else 0

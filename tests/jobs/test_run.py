@@ -161,8 +161,8 @@ def test_a_worker_that_ends_while_another_one_starts_is_noticed(monkeypatch):
     assert caught.value.kind == "worker-died"
 
 
-@pytest.mark.parametrize("function", [working.note_and_sleep, working.ignore_and_sleep])
-def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
+@pytest.mark.parametrize("function", [working.note_and_sleep, working.sleep_in_a_finalizer, working.ignore_and_sleep])
+def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch, capfd):
     # One does not end, and the other may need its time on a busy machine.
     monkeypatch.setattr("feedmill.jobs.processes._GRACE", 0.5 if function is working.ignore_and_sleep else 120)
     results = run(partial(working.mixed, function), ["", *[str(tmp_path)] * 10], workers=2)
@@ -171,8 +171,9 @@ def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch):
     workers = [int(path.name) for path in tmp_path.iterdir()]
     results.close()
     assert not any(alive(pid) for pid in workers)
-    if function is working.note_and_sleep:
+    if function is not working.ignore_and_sleep:
         assert list(tmp_path.iterdir()) == []  # they had time to clean up
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path, monkeypatch):

@@ -45,6 +45,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _working = False  # in a worker: whether the function is running
 _LOGGED = 1000  # texts of warnings that are kept of a chunk
 _stopping = False  # in a worker: whether SIGTERM has interrupted the function
+_AGAIN = 0.01  # seconds after which it interrupts the function again, if Python ignored it
 
 
 @dataclass(slots=True)
@@ -204,6 +205,7 @@ def begin(
         os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = partial(_unraisable, sys.unraisablehook)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     threading.Thread(target=_follow_parent, daemon=True).start()
     if main is not None:
@@ -218,6 +220,19 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     if not _stopping:
         _stopping = True
         raise SystemExit(_STOPPED)
+
+
+def _unraisable(shown: Callable[[Any], object], ignored: Any) -> None:
+    """Stop again where `_stop` interrupted a finalizer or the callback of a weak reference: Python ignores what these
+    raise, and the function would go on."""
+    global _stopping
+    if not isinstance(ignored.exc_value, SystemExit) or ignored.exc_value.code is not _STOPPED:
+        shown(ignored)
+        return
+    _stopping = False
+    again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGTERM))
+    again.daemon = True
+    again.start()
 
 
 def _follow_parent() -> None:
