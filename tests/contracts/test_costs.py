@@ -15,7 +15,7 @@ from helpers.dataset_kinds import FORMATS, SOURCES, TOKENS, TOTAL, make, opened
 
 TARS = {"prepared", "plain", "tar", "pax", "vla", "vla-indexed", "braces", "glob", "wids", "kept-index"}
 TARS |= {"img2dataset-webdataset"}
-LINES = {"jsonl", "jsonl-unindexed", "documents"}
+LINES = {"jsonl", "jsonl-unindexed", "documents", "documents-packed"}
 TABLES = {"parquet", "arrow", "huggingface", "lerobot-v2", "lerobot-v3", "img2dataset-parquet"}
 KNOWN = {
     "tokens": set(TOKENS),
@@ -49,6 +49,8 @@ def read(dataset: Dataset, kind: str, by: str) -> list[int]:
         return [int(np.sum(sample.get("loss_mask", np.ones(len(sample["input_ids"]))))) for sample in dataset]
     if by == "bytes" and kind == "img2dataset-files":
         return [sum(len(sample.raw(name)) for name in sample) for sample in samples]
+    if by == "bytes" and kind == "documents-packed":  # those of the unpacked lines, with the blank ones behind them
+        return [len(sample.raw("json")) + 1 + sample["json"]["n"] % 2 for sample in dataset]
     if by == "bytes":
         return [sample.source.length for sample in samples]
     if by == "frames":

@@ -240,7 +240,8 @@ def test_facts_of_many_commits_are_read_from_their_copies(tmp_path, monkeypatch)
     copy = tmp_path / "commits/.facts/00000001.z"
     assert sorted(os.listdir(copy.parent)) == ["00000000.z", "00000001.z"]
     data = copy.read_bytes()
-    for wrong in (data[:-5], b"", None, (tmp_path / "commits/.facts/00000000.z").read_bytes()[:-1] + b"?"):
+    other = (tmp_path / "commits/.facts/00000000.z").read_bytes()
+    for wrong in (data[:-5], b"", None, other[:-1] + bytes([other[-1] ^ 1])):
         copy.unlink() if wrong is None else copy.write_bytes(wrong)
         again = Rollouts(tmp_path)
         assert again.refresh() == 10 and again.versions.tolist() == [*range(10)]

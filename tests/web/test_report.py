@@ -113,7 +113,7 @@ def test_runs_and_telemetry(root: Path, tmp_path: Path) -> None:
 
 
 def test_outputs_and_inputs_that_are_no_files(root: Path, tmp_path: Path) -> None:
-    for output, message in (("", "path of the report is empty"), (tmp_path, "a folder"), (f"{tmp_path}/", "a folder")):
+    for output, message in (("", "output is empty"), (tmp_path, "a folder"), (f"{tmp_path}/", "a folder")):
         with pytest.raises(ConfigError, match=message):
             fm.report(root / "pages", output, check=False)
     os.mkfifo(tmp_path / "pipe")

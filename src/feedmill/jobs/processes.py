@@ -223,8 +223,10 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 
 def _unraisable(shown: Callable[[Any], object], ignored: Any) -> None:
-    """Stop again where `_stop` interrupted a finalizer or the callback of a weak reference: Python ignores what these
-    raise, and the function would go on."""
+    """Stop again where `_stop` interrupted a finalizer or the callback of a weak reference.
+
+    Python ignores what these raise, and the function would continue.
+    """
     global _stopping
     if not isinstance(ignored.exc_value, SystemExit) or ignored.exc_value.code is not _STOPPED:
         shown(ignored)

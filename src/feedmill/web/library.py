@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from feedmill.documents.file import kind_of
 from feedmill.errors import ConfigError, FeedmillError, NotFound
 from feedmill.formats.base import Dataset
+from feedmill.formats.sniff import sniff
 from feedmill.formats.yamls import read_config
 from feedmill.mixture.swarm import is_swarm
 from feedmill.pipelines.history import Manifest, manifest_of, read_manifest
@@ -218,8 +219,9 @@ def _with_ranks(paths: Sequence[str]) -> list[str]:
 def _open(path: str, split: str | None, trust: bool) -> Dataset:
     """Return a dataset; documents are read into memory, with their attributes, and those that are no dataset, too."""
     try:
-        dataset = open_dataset(path, split=split, trust=trust)
-        return dataset if split is not None or dataset.format != Documents.format else open_documents(path)
+        if split is None and sniff(path).kind == Documents.format:
+            return open_documents(path)
+        return open_dataset(path, split=split, trust=trust)
     except NotFound as error:
         if split is not None or error.kind not in ("unknown-format", "not-found"):
             raise

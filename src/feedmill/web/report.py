@@ -75,8 +75,6 @@ def report(options: Report) -> PageReport:
 def _destination(output: str) -> tuple[Store, str]:
     """Return the store and the name of the file to write. Raises `ConfigError` if it is a folder."""
     folder, name = split_url(output)
-    if not output:
-        raise ConfigError("the path of the report is empty", kind="bad-option", fix="Name a file.")
     if not name or ("://" not in output and os.path.isdir(output)):
         raise ConfigError("this is a folder, a file is written", file=output, kind="bad-option", fix="Name a file.")
     return open_store(folder), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +45,10 @@ def test_a_file_of_any_format_is_a_recipe_of_one_source(folder: Path) -> None:
     with pytest.raises(FeedmillError, match=r"cut\.pbin: the file has 3 bytes, fewer than the header"):
         Recipe.load(folder / "cut.pbin").plan()
     (folder / "packed.jsonl.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(NotFound, match="this kind of file is not a dataset"):
+    with pytest.raises(FeedmillError, match="the compressed file is corrupt or truncated"):
         Recipe.load(folder / "packed.jsonl.gz").plan()
+    (folder / "packed.jsonl.gz").write_bytes(gzip.compress((folder / "lines.jsonl").read_bytes()))
+    assert len(Recipe.load(folder / "packed.jsonl.gz").plan().source("packed.jsonl")) == 7
 
 
 def test_a_blend_of_formats(folder: Path) -> None:
