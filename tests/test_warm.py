@@ -133,3 +133,4 @@ def test_the_end_does_not_wait_for_what_was_forked_meanwhile() -> None:
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, timeout=300
     )
     os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.returncode == 0

@@ -50,6 +50,29 @@ def test_several_in_folders_lists_and_patterns(tmp_path: Path) -> None:
     assert numbers(fm.open([tmp_path / "deep/4.jsonl.gz", tmp_path / "deep/0.jsonl.gz"])) == [0, 1, 2, *range(10)]
 
 
+def test_names_that_are_long_or_odd(tmp_path: Path) -> None:
+    """Quoted, a path of folders or of letters beyond ASCII is longer than a name may be."""
+    for number, name in enumerate([f"{'ü' * 90}.jsonl.gz", f"{'deep/' * 60}a.jsonl.gz", "a b%20%2F.jsonl.gz"]):
+        found = fm.open(write(tmp_path / f"{number}" / name, range(5)))
+        assert numbers(found) == [0, 1, 2, 3, 4] and numbers(fm.open(tmp_path / f"{number}")) == [0, 1, 2, 3, 4]
+    assert numbers(fm.open(tmp_path)) == [0, 1, 2, 3, 4] * 3
+
+
+def test_a_cache_folder_that_is_too_small_or_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "a.jsonl.gz", range(20_000), text="some words")
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "small"))
+    monkeypatch.setenv("FEEDMILL_CACHE_SIZE", "100kB")
+    found = fm.open(path)  # files in use stay, and the excess is logged
+    assert found[19_999]["json"]["n"] == 19_999 and "more than the limit" in caplog.text
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FEEDMILL_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(FeedmillError) as caught:
+        fm.open(path)
+    assert "FEEDMILL_CACHE_DIR" in str(caught.value.fix)
+
+
 def test_the_loader_reads_and_resumes_them(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl.gz", range(64))
     write(tmp_path / "b.jsonl.zst", range(64, 100))

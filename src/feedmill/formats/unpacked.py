@@ -35,6 +35,8 @@ from feedmill.storage.staging import staged
 logger = logging.getLogger("feedmill")
 
 _BLOCK = 1 << 20
+_LONGEST = 200
+"""Most file systems have names of up to 255 bytes, and temporary files and notes have longer ones."""
 _NAMED = 256 << 20
 """Bytes of compressed files from which unpacking them is logged: it takes seconds."""
 _TARS = {".tgz": "gz", ".tbz2": "bz2", ".txz": "xz"}
@@ -81,7 +83,7 @@ def unpacked_files(store: Store, paths: Sequence[str]) -> tuple[UnpackedStore, l
         DataError: a file is corrupt, or unpacks to far more than any data does.
         StorageError: the cache folder cannot be written to, or its disk is full.
     """
-    names = [quote(unpacked_name(path), safe=" ") for path in paths]
+    names = list(map(_name, paths))
     origins = dict(zip(names, map(store.locate, paths), strict=True))
     if len(origins) < len(names):
         again = next(number for number, name in enumerate(names) if name in names[:number])
@@ -103,11 +105,22 @@ def unpacked_files(store: Store, paths: Sequence[str]) -> tuple[UnpackedStore, l
             pass
         cache.hold_derived(name)
         cache.trim()  # counts what was unpacked, which takes more than what was reserved
+        with cache.reserving(needs_disk=False):
+            pass  # logs if that is more than the bound
     except OSError as error:
         failed = storage_error(error, str(cache.folder))
         failed.fix = "Compressed files are unpacked there: set FEEDMILL_CACHE_DIR to a folder with enough space."
         raise failed from None
     return UnpackedStore(top, origins), names
+
+
+def _name(path: str) -> str:
+    """Return the name of an unpacked file: that of its path, or a hash where that is too long for one name."""
+    plain = unpacked_name(path)
+    name = quote(plain, safe=" ")
+    if len(name) <= _LONGEST:
+        return name
+    return xxhash.xxh3_128_hexdigest(plain.encode("utf-8", "surrogateescape")) + os.path.splitext(plain)[1]
 
 
 def refuse_copies(one: str, other: str) -> None:

@@ -211,7 +211,7 @@ def _are_media(divided: Sequence[tuple[File, Name]]) -> bool:
     """Return whether media are more than a few beside documents, not counting the files beside them."""
     stems = [name.stem for _, name in divided if name.kind in kinds.MODALITIES]
     media = len(stems)
-    if media * _FEW > len(divided) - media:  # whatever the others are
+    if media * _FEW > len(divided) - media:  # for others of any kind
         return True
     of_media = set(stems)
     texts = sum(name.kind in kinds.DOCUMENTS and name.stem not in of_media for _, name in divided)
