@@ -55,3 +55,18 @@ def test_a_package_that_names_some_of_its_files_names_all() -> None:
         there, named = on_the_map(init.parent)
         files = {name for name in there if name.endswith(".py")}
         assert not named & files or files <= named, f"{init.parent}: not on the map: {sorted(files - named)}"
+
+
+def test_types_are_read_into_at_one_place() -> None:
+    """msgspec's own functions are not safe where several threads first read a class (`feedmill.structs`)."""
+    own = re.compile(
+        r"msgspec\.convert\(|msgspec\.\w+\.Decoder\([^)]|msgspec\.\w+\.decode\([^#]*\btype=|from msgspec\b"
+    )
+    found = [
+        f"{path.relative_to(house.SOURCE)}:{number}: {line.strip()}"
+        for path in house.SOURCE.rglob("*.py")
+        if path != house.SOURCE / "structs.py"
+        for number, line in enumerate(path.read_text().split("\n"), 1)
+        if own.search(line)
+    ]
+    assert not found

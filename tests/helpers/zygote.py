@@ -50,12 +50,20 @@ def serve() -> CodeType:
                 message, files, _, _ = socket.recv_fds(requests, 1 << 20, FILES, socket.MSG_CMSG_CLOEXEC)
                 if not message:
                     os._exit(0)
+                request = json.loads(message)
+                begun, begins = os.pipe()
                 pid = os.fork()
                 if not pid:
+                    if request["session"]:
+                        os.setsid()
+                    os.close(begun), os.close(begins)
                     selector.close()
                     for file in (requests.detach(), *ours):
                         os.close(file)
-                    return _become(json.loads(message), files)
+                    return _become(request, files)
+                os.close(begins)
+                os.read(begun, 1)  # as `subprocess` returns when a session has begun: it may be ended as a whole
+                os.close(begun)
                 for file in files[:3]:
                     os.close(file)
                 life = os.pidfd_open(pid)
@@ -138,8 +146,6 @@ def _become(request: dict[str, Any], files: list[int]) -> CodeType:
     os.close(files[3])
     _open_standard_files()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if request["session"]:
-        os.setsid()
     os.chdir(request["cwd"])
     before, after = (each.get("PYTHONPATH", "").split(os.pathsep) for each in (os.environ, request["env"]))
     paths = [path for path in sys.path if path and path not in before]

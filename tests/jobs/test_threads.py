@@ -10,6 +10,7 @@ import pytest
 
 from feedmill.jobs import threads
 from feedmill.jobs.threads import THREAD_NAME, ahead, ordered_map
+from helpers import warm
 
 _before = set[threading.Thread]()
 """Threads of earlier tests, which may end in the middle of these."""
@@ -180,3 +181,55 @@ def test_interrupted_anywhere(workers: int) -> None:
         del results
     assert interrupted > 30
     threads._end_all()  # those whose end was interrupted: as the interpreter does
+
+
+UNSEEN = """
+import signal, threading, time
+from feedmill.jobs import threads
+
+threads._AGAIN_SECONDS = 0.01
+began, ended = time.monotonic(), threading.Event()
+
+def work(_):
+    time.sleep(0.05)  # the main thread waits now, most likely
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # this thread takes it: the wait is not interrupted
+    return ended.wait(100)
+
+try:
+    next(threads.ordered_map(work, [1], workers=1, in_flight=1, interrupt=ended.set))
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - began < 90)
+"""
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_is_handled() -> None:
+    """As one that arrives when the thread is about to wait: before, it was handled with the next batch, if any came."""
+    done = warm.run([sys.executable, "-c", UNSEEN], capture_output=True, text=True)
+    assert done.stdout == "interrupted True\n", done.stderr
+
+
+UNCOUNTED = """
+import signal, threading
+from feedmill.jobs import threads
+
+start, numbers = threads._thread.start_new_thread, iter(range(9))
+
+def interrupted(*arguments):
+    start(*arguments)
+    if next(numbers) == 1:
+        raise KeyboardInterrupt  # as a signal's handler does, behind a call
+
+class Threads:
+    start_new_thread, get_ident = staticmethod(interrupted), staticmethod(threading.get_ident)
+
+threads._thread = Threads
+try:
+    list(threads.ordered_map(str, range(9), workers=4, in_flight=4))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_between_a_start_and_its_count_leaves_no_thread_waiting() -> None:
+    done = warm.run([sys.executable, "-c", UNCOUNTED], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "interrupted\n", done.stderr

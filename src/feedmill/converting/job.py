@@ -32,6 +32,7 @@ from feedmill.formats.tar.finished import finished_shards
 from feedmill.jobs.engine import is_alone
 from feedmill.storage import Entry, Store, open_store, split_url
 from feedmill.storage.local import LocalStore
+from feedmill.structs import decode_as
 from feedmill.writing.shard import Shard
 from feedmill.writing.work import OutputWork
 
@@ -203,7 +204,7 @@ class ConvertWork(OutputWork):
         shards = finished_shards(units)
         for facts in units.values():
             with contextlib.suppress(msgspec.MsgspecError, NotFound, KeyError):
-                done = msgspec.json.decode(facts, type=Done)
+                done = decode_as(facts, Done)
                 entry = self._stat(store, done.path) if done.path else None
                 same = entry is None or (entry.size, entry.version) == (done.size, done.version)
                 if same and self._has_hashes(done):

@@ -16,6 +16,7 @@ from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault
 from feedmill.kernels.text import characters
 from feedmill.kernels.text.lengths import encode, paragraphs, words
+from feedmill.structs import decoder_of
 
 Table = npt.NDArray[np.int64]
 
@@ -51,7 +52,7 @@ class StrictRowWithMetadata(RowWithMetadata, gc=False):
     created: str = ""
 
 
-_KINDS = {
+_KINDS: dict[tuple[bool, bool], type[Any]] = {
     (False, False): Row,
     (False, True): RowWithMetadata,
     (True, False): StrictRow,
@@ -150,7 +151,7 @@ class Decoder:
         self.file = file
         self.exact = exact
         self.line = line - 1
-        self._decode = msgspec.json.Decoder(_KINDS[exact, metadata]).decode
+        self._decode = decoder_of(_KINDS[exact, metadata]).decode
 
     def batch(self, rows: Sequence[bytes]) -> Batch:
         """Decode the next rows of the file. Raises `DataError` of kind ``bad-document``."""

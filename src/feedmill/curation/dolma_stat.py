@@ -39,6 +39,7 @@ from feedmill.jobs.memory import uncollected
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
 from feedmill.storage import open_store
+from feedmill.structs import decoder_of
 
 Ints = npt.NDArray[np.int64]
 SUMMARIES = "summaries.jsonl.gz"
@@ -199,7 +200,7 @@ def _count(found: dict[str, Bins], columns: dict[str, list[Any]]) -> None:
         found.setdefault(f"{name}/length", Bins()).add(spans[:, 1] - spans[:, 0], whole=True)
 
 
-_decode = msgspec.json.Decoder(AttributesRow).decode
+_decode = decoder_of(AttributesRow).decode
 
 
 def _decoded(lines: Sequence[bytes], file: str, before: int) -> list[AttributesRow]:

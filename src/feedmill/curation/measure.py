@@ -19,6 +19,7 @@ import numpy.typing as npt
 from feedmill.documents.rows import FIXES, REFUSED, missing_field
 from feedmill.errors import PATTERN_ERRORS, ConfigError, DataError
 from feedmill.formats.documents import json_fault
+from feedmill.structs import decoder_of
 
 Floats = npt.NDArray[np.float64]
 Spans = list[tuple[int, int, float]]
@@ -91,7 +92,7 @@ class Measurer:
     def __init__(self, file: str, wanted: Callable[[str], bool], line: int = 1) -> None:
         self.file, self.line = file, line - 1
         self._wanted = wanted
-        self._decode = msgspec.json.Decoder(_Row).decode
+        self._decode = decoder_of(_Row).decode
 
     def measure(self, lines: Sequence[bytes]) -> Measured:
         """Decode the next rows. Raises `DataError` of kind ``bad-document`` that names the line."""
@@ -118,7 +119,7 @@ class Measurer:
 
     def _loosely(self, lines: Sequence[bytes]) -> Iterator[Any]:
         """Yield the rows one by one, allowing attributes that are single numbers. Raise for the first invalid row."""
-        loose = msgspec.json.Decoder(_LooseRow).decode
+        loose = decoder_of(_LooseRow).decode
         for number, line in enumerate(lines, self.line + 1):
             try:
                 yield self._decode(line)

@@ -23,6 +23,7 @@ from feedmill.documents.file import RecordFolder, beside, inside
 from feedmill.errors import FeedmillError
 from feedmill.storage import Store
 from feedmill.storage.hashed import hash_file
+from feedmill.structs import decode_as
 
 
 class Records:
@@ -127,7 +128,7 @@ def read_record(folder: str, path: str) -> Record | None:
     if place is None:
         return None
     try:
-        return msgspec.json.decode(place.store.read(place.path(path)), type=Record)
+        return decode_as(place.store.read(place.path(path)), Record)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -36,6 +36,7 @@ from feedmill.jobs.reports import VerbReport
 from feedmill.jobs.resources import available_cores
 from feedmill.jobs.run import first_to_cut, run
 from feedmill.storage import paths_of
+from feedmill.structs import unpack_as
 
 MOST_SOURCES = 1000
 _PRELOAD = ("feedmill.curation.stat", "feedmill.kernels.text.lengths")
@@ -85,7 +86,7 @@ class AttributeStats:
         return {**counts, "score": self.score.as_dict(), "length": self.length.as_dict()}
 
 
-_State = tuple[
+_State: Any = tuple[
     int,
     list[dict[str, Any]],
     dict[str, int],
@@ -166,7 +167,7 @@ def encoded(stats: Stats) -> bytes:
 
 def decoded(data: bytes) -> Stats:
     """Return the statistics of `encoded`. Raises `msgspec.MsgspecError`."""
-    rows, series, sources, attributes = msgspec.msgpack.decode(data, type=_State)
+    rows, series, sources, attributes = unpack_as(data, _State)
     characters, sizes, words = map(Series.of_state, series)
     found = {
         name: AttributeStats(own, empty, numbers, Series.of_state(score), Series.of_state(length))

@@ -17,10 +17,11 @@ from feedmill.errors import DataError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.jobs.progress import count_read
 from feedmill.storage.hashed import hash_file
+from feedmill.structs import decoder_of
 
 _NONE = (b"", b"null")
 _encode = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_fields = decoder_of(dict[str, msgspec.Raw]).decode
 
 
 class _Id(msgspec.Struct, gc=False):
@@ -132,10 +133,10 @@ def _is_line(data: bytes) -> bool:
 def _with_ids(blocks: Iterable[bytes], file: DocumentFile) -> Iterator[bytes]:
     """Yield the lines with the ids required by `DocumentFile.id`. Lines that cannot be parsed stay as they are."""
     if file.id == AUTO:
-        own = msgspec.json.Decoder(_Id)
+        own: msgspec.json.Decoder[Any] = decoder_of(_Id)
     else:
         kind = msgspec.defstruct("_Field", [("id", msgspec.Raw, msgspec.Raw(b""))], rename={"id": file.id})
-        own = msgspec.json.Decoder(kind)
+        own = decoder_of(kind)
     first = 1
     for block in blocks:
         rows = rows_of(block)

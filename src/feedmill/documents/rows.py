@@ -13,6 +13,7 @@ import orjson
 
 from feedmill.errors import DataError
 from feedmill.formats.documents import json_fault, one_a_line, rows_of
+from feedmill.structs import decoder_of
 
 _MINUS, _ZERO = b"-0"
 _DIGITS = re.compile(rb"\d{19}")
@@ -38,8 +39,8 @@ class IdRow(msgspec.Struct):
 REFUSED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """Errors that msgspec raises for rows; RecursionError if a row is nested too deeply."""
 
-_text, _texts = msgspec.json.Decoder(TextRow).decode, msgspec.json.Decoder(TextRow).decode_lines
-_id = msgspec.json.Decoder(IdRow).decode
+_text, _texts = decoder_of(TextRow).decode, decoder_of(TextRow).decode_lines
+_id = decoder_of(IdRow).decode
 _encoder = msgspec.json.Encoder(order="sorted")
 
 

@@ -20,6 +20,7 @@ from feedmill.documents.batch import BadDocument, Record, Records
 from feedmill.formats.documents import one_a_line
 from feedmill.kernels.jsonl.jsontexts import TextTaker
 from feedmill.storage.reasons import instead_of_data
+from feedmill.structs import decoder_of
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _STEP = re.compile(r"""\.?(?:(?P<name>[A-Za-z_]\w*)|\[(?P<key>"(?:[^"\\]|\\.)*")\]|\[(?P<index>-?\d{1,9})\])""")
@@ -224,11 +225,11 @@ def _typed(steps: list[Step], fields: tuple[str, ...]) -> tuple[msgspec.json.Dec
             names = {"value": step, **({f"field{i}": name for i, name in enumerate(fields)} if depth == 0 else {})}
             kind = msgspec.defstruct("Line", [("value", kind), *beside], rename=names, gc=False)
     if all(isinstance(step, str) for step in steps):
-        return msgspec.json.Decoder(kind), attrgetter(".".join(["value"] * len(steps)))
+        return decoder_of(kind), attrgetter(".".join(["value"] * len(steps)))
 
     def get(found: Any) -> str:
         for step in steps:
             found = found.value if isinstance(step, str) else found[step]
         return found  # type: ignore[no-any-return]
 
-    return msgspec.json.Decoder(kind), get
+    return decoder_of(kind), get

@@ -15,6 +15,7 @@ import msgspec
 from feedmill.documents.batch import Record, Records
 from feedmill.errors import ConfigError
 from feedmill.formats.documents import json_fault, one_a_line
+from feedmill.structs import decoder_of
 
 ID_TYPES: dict[str, Any] = {
     "str": str,
@@ -61,7 +62,7 @@ class TypedReader:
         tree: dict[str, Any] = {}
         wanted = [(typed.text, str), *([] if typed.id is None else [(typed.id, ID_TYPES[typed.id_type])])]
         getters = [_place(tree, name, kind) for name, kind in wanted]
-        decoder = msgspec.json.Decoder(_struct(tree))
+        decoder = decoder_of(_struct(tree))
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._text = attrgetter(getters[0])
         self._id = None if typed.id is None else attrgetter(getters[1])

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from feedmill.storage import Store
+from feedmill.structs import decode_as
 
 VERSION = 1
 
@@ -48,7 +49,7 @@ def read_converted(store: Store, name: str, type: type[T]) -> T | None:
     if not store.exists(proof_place(name)):
         return None
     try:
-        content = msgspec.json.decode(store.read(proof_place(name)), type=type)
+        content = decode_as(store.read(proof_place(name)), type)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return content if content.version == VERSION else None

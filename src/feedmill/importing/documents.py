@@ -28,6 +28,7 @@ from feedmill.jobs.reports import LeftOut
 from feedmill.jobs.work import tidy
 from feedmill.storage import Store, open_store
 from feedmill.storage.base import refuse_non_utf8
+from feedmill.structs import decode_as
 from feedmill.writing.shard import cut
 from feedmill.writing.work import OutputWork, finish_units
 
@@ -202,7 +203,7 @@ def _encode_texts(document: dict[str, Any]) -> bytes:
 
 
 def _decode(facts: bytes) -> Written:
-    return msgspec.json.decode(facts, type=Written)
+    return decode_as(facts, Written)
 
 
 def _intact(place: Store, written: Written) -> bool:

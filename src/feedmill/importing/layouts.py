@@ -41,6 +41,7 @@ from feedmill.importing.recognition import (
 from feedmill.importing.scanning import File, Files
 from feedmill.jobs.reports import LeftOut
 from feedmill.samples.encode import encode_json
+from feedmill.structs import decode_as
 from feedmill.writing.encoding import check_key
 from feedmill.writing.shard import cut
 
@@ -255,7 +256,7 @@ def _annotated(files: Files, found: Recognized, annotations: Annotations, left: 
         elif (key := keys.of(file, name)) is not None:
             content = image.content
             if found.type == CAPTIONING:
-                whole = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+                whole = decode_as(content, dict[str, msgspec.Raw])
                 content = msgspec.json.encode({one: whole[one] for one in ("captions", "image") if one in whole})
             # Numbers may be longer once they are pixels.
             part = Part("json", 2 * len(content), content=content)

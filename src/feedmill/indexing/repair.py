@@ -44,6 +44,7 @@ from feedmill.kernels.jsonl.lines import index_lines
 from feedmill.storage import Store
 from feedmill.storage.cache.copies import cached_copy
 from feedmill.storage.cache.mapped import mapped
+from feedmill.structs import decode_as
 
 CUT = ("truncated", "bad-header")
 """Kinds of damage that allow to keep the samples before the damage."""
@@ -377,7 +378,7 @@ class RepairJournal:
         if not self._store.exists(self._path):
             return None
         try:
-            return msgspec.json.decode(self._store.read(self._path), type=_State)
+            return decode_as(self._store.read(self._path), _State)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise DataError(
                 "invalid repair journal: expected the record of an interrupted repair",

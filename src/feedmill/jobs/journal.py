@@ -35,6 +35,7 @@ from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.base import storage_error
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
+from feedmill.structs import convert_as
 
 UNITS, LOCK = "units", "lock"
 VERSION = 1
@@ -127,8 +128,8 @@ class Journal:
         import msgspec  # not for those who only look for a journal
 
         try:
-            moves = msgspec.convert(self.noted.get("moves"), list[tuple[str, str]])
-            deletes = msgspec.convert(self.noted.get("deletes"), list[str])
+            moves = convert_as(self.noted.get("moves"), list[tuple[str, str]])
+            deletes = convert_as(self.noted.get("deletes"), list[str])
         except msgspec.ValidationError as error:
             raise self.damaged(str(error)) from None
         for path in deletes:

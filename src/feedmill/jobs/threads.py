@@ -29,6 +29,9 @@ THREAD_NAME = "feedmill-worker"
 
 _END = object()
 _RUN = 64  # items
+_AGAIN_SECONDS = 1.0
+"""How long a wait lasts at most before it begins again. A signal that arrives when the main thread is about to wait does
+not wake it: its handler, which raises `KeyboardInterrupt` or saves a checkpoint, runs only when Python code runs again."""
 
 
 def ordered_map(
@@ -98,7 +101,8 @@ class Call(Generic[Result]):
 
     def result(self) -> Result:
         """Wait for the result; return it, or raise its error."""
-        self._unfinished.acquire()
+        while not self._unfinished.acquire(timeout=_AGAIN_SECONDS):
+            pass
         if self._error is None:
             return self._results.pop()
         try:
@@ -158,7 +162,7 @@ class Threads:
             return
         self._ended = not finish
         if self._process == os.getpid():  # a fork has none of the threads
-            for _ in range(self._started):
+            for _ in range(self._most):  # Ctrl-C may have come before the last one that was started was counted
                 self._todo.put(None)
             # The garbage collector may close a generator on any thread. One of its own cannot wait for itself.
             if _thread.get_ident() not in self._idents:

@@ -42,6 +42,7 @@ from feedmill.formats.sample import Sample
 from feedmill.jobs.memory import uncollected
 from feedmill.jobs.progress import count_read
 from feedmill.storage import Entry, Store, open_store
+from feedmill.structs import decoder_of
 
 FIELDS, INDEX = "fields", "index"
 """Places of columns, beside ``attributes/SET``."""
@@ -212,7 +213,7 @@ class RowReader:
             steps = one.steps
             self._paths.append([f"f{kinds[steps[:n]].index(steps[n])}" for n in range(len(steps))])
         self._nested = any(_is_inside(tree, one.steps) for one in wanted)
-        self._decode = msgspec.json.Decoder(row).decode_lines
+        self._decode = decoder_of(row).decode_lines
 
     def read(self, lines: bytes) -> list[list[Any]]:
         """Return the values of each column in whole lines, None without one. Raises `DataError`."""

@@ -17,6 +17,7 @@ from feedmill.jobs.engine import is_alone
 from feedmill.pipelines.files import FileFacts, files_of
 from feedmill.pipelines.pipeline import Pipeline, Step
 from feedmill.storage import Store, open_store, split_url
+from feedmill.structs import decode_as
 
 VERSION = 1
 
@@ -161,7 +162,7 @@ def read_manifest(url: str) -> Manifest:
     """
     folder, name = split_url(url)
     try:
-        file = msgspec.json.decode(open_store(folder).read(name), type=Manifest)
+        file = decode_as(open_store(folder).read(name), Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(url, str(error)) from None
     if file.version != VERSION:

@@ -21,6 +21,7 @@ from feedmill.formats.yamls import Document, read_config
 from feedmill.jobs.options import Option, _Names
 from feedmill.jobs.resources import NOTHING, Resources, parse
 from feedmill.storage import open_store, split_url
+from feedmill.structs import convert_as
 
 _WORDS: dict[Any, str] = {
     str: "a text",
@@ -292,9 +293,9 @@ def accepts(value: Any, hint: Any) -> bool:
 def converted(value: Any, hint: Any) -> Any:
     """Return a value with a mapping as the dataclass that a parameter has, such as a `MediaFilter`; else unchanged."""
     for one in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
-        if isinstance(value, dict) and dataclasses.is_dataclass(one):
+        if isinstance(value, dict) and isinstance(one, type) and dataclasses.is_dataclass(one):
             try:
-                return msgspec.convert(value, one)
+                return convert_as(value, one)
             except msgspec.ValidationError:
                 continue
     return value

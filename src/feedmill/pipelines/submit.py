@@ -32,6 +32,7 @@ from feedmill.jobs.work import alone
 from feedmill.pipelines.options import Run
 from feedmill.pipelines.pipeline import VERBS, Step
 from feedmill.storage import LocalStore, Store, open_store, split_url
+from feedmill.structs import decode_as
 
 _PARTS = _WORKERS = 16
 _JOBS = "submitted.json"
@@ -428,7 +429,7 @@ class _Slurm:
 
     def _submitted(self) -> _Submitted:
         try:
-            return msgspec.json.decode(self.store.read(_JOBS), type=_Submitted)
+            return decode_as(self.store.read(_JOBS), _Submitted)
         except NotFound:
             return _Submitted(1)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -33,6 +33,7 @@ from feedmill.kernels.files.tar import ShardScan
 from feedmill.samples.media import HEAD_LENGTH, MediaFilter, kind_by, probe_json
 from feedmill.storage import Entry, Store, open_store
 from feedmill.storage.window import Window
+from feedmill.structs import unpack_as
 
 AT_ONCE = 256
 """Number of files in a unit of work."""
@@ -277,7 +278,7 @@ class MediaNotes:
             known: dict[str, tuple[list[Row], list[DataError]]] = {}
             for name, body in self.units.read().items():  # skip units of other work
                 with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-                    facts = msgspec.msgpack.decode(body, type=_Facts)
+                    facts = unpack_as(body, _Facts)
                     known[name] = facts.rows, [DataError(**fields) for fields in facts.broken]
             self._known = known
         return self._known.get(piece.hex())

@@ -26,6 +26,7 @@ import xxhash
 from feedmill.errors import ConfigError, MissingExtra
 from feedmill.formats.tokens.base import Int64s
 from feedmill.storage.limits import refuse_large
+from feedmill.structs import decode_as
 from feedmill.tokens.preload import load_native, take_native
 
 Uint32s = npt.NDArray[np.uint32]
@@ -127,8 +128,8 @@ def read_vocabulary(path: Path, data: bytes) -> Vocabulary:
 def _document(data: bytes) -> Any:
     """Return the content of a ``tokenizer.json``. The merges, half of it, stay text: only engines read them."""
     try:
-        parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        model = msgspec.json.decode(parts.pop("model"), type=dict[str, msgspec.Raw])
+        parts = decode_as(data, dict[str, msgspec.Raw])
+        model = decode_as(parts.pop("model"), dict[str, msgspec.Raw])
         merges = model.pop("merges")
     except (KeyError, msgspec.DecodeError):  # another kind of model, or an error, which orjson raises below
         return orjson.loads(data)

@@ -43,6 +43,7 @@ from feedmill.storage import Store, open_store, split_url
 from feedmill.storage.cache.copies import WORK, forget_copies, held_copy
 from feedmill.storage.hashed import hashed_store
 from feedmill.storage.remote.locks import ObjectLock
+from feedmill.structs import decode_as
 from feedmill.tokens.corpus import LINES, Corpus, Documents, Numbers, Units, gathered, main_file, reads_of
 from feedmill.tokens.spill import PIECES
 
@@ -574,7 +575,7 @@ class Files:
     def finished(self, task: FileTask) -> WrittenFile | None:
         """Return a file that an earlier run has finished; None if there is none."""
         try:
-            return msgspec.json.decode(self.folder.read(self.mark(task)), type=WrittenFile)
+            return decode_as(self.folder.read(self.mark(task)), WrittenFile)
         except (NotFound, msgspec.MsgspecError):
             return None
 

@@ -34,6 +34,7 @@ from feedmill.formats.tokens.base import Int64s, TokenShard
 from feedmill.jobs.work_folder import stored, write_unit
 from feedmill.kernels.bounds import bounds_of
 from feedmill.storage import Store, open_store, split_url
+from feedmill.structs import decode_as
 from feedmill.tokens.corpus import Corpus, Documents
 
 if TYPE_CHECKING:
@@ -170,14 +171,14 @@ def _find_object(store: Store, name: str) -> PieceFacts | None:
             return None
         if length + _TRAILER.size > len(tail):
             tail = store.read(name, size - _TRAILER.size - length, length + _TRAILER.size)
-        return msgspec.json.decode(tail[-_TRAILER.size - length : -_TRAILER.size], type=PieceFacts)
+        return decode_as(tail[-_TRAILER.size - length : -_TRAILER.size], PieceFacts)
     except (NotFound, struct.error, msgspec.MsgspecError):
         return None
 
 
 def _facts(raw: BinaryIO, size: int, length: int) -> PieceFacts:
     raw.seek(size - _TRAILER.size - length)
-    return msgspec.json.decode(raw.read(length), type=PieceFacts)
+    return decode_as(raw.read(length), PieceFacts)
 
 
 class Piece(NamedTuple):

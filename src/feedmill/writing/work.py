@@ -31,6 +31,7 @@ from feedmill.jobs.work_folder import FOLDER
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import LocalStore, Store
 from feedmill.storage.staging import TEMPORARY_SUFFIX
+from feedmill.structs import convert_as
 from feedmill.writing.shard import Layout, Shard
 
 STAGED = "new"
@@ -174,7 +175,7 @@ def _check(journal: Journal) -> None:
     """Raise `DataError` if a job is invalid."""
     try:
         if journal.job is not None:
-            msgspec.convert(journal.job, _Job)
+            convert_as(journal.job, _Job)
             Layout(**journal.job["identity"].get("layout", {}))
     except (ValueError, TypeError, AttributeError, msgspec.ValidationError, ConfigError) as error:
         raise journal.damaged(str(error)) from None

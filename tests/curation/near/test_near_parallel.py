@@ -19,14 +19,16 @@ def test_results_come_in_order() -> None:
 
 
 def test_the_first_error_in_order_comes_out_and_stops_the_others() -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def work(n: int) -> int:
         if n == 1:
+            assert begun.wait(100)
             raise KeyError(n)
         if n == 2:
             raise ValueError(n)
         if n == 3:
+            begun.set()
             try:
                 while True:
                     go_on()

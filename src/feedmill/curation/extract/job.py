@@ -31,6 +31,7 @@ from feedmill.jobs.reports import SHOWN, LeftOut
 from feedmill.jobs.run import run
 from feedmill.storage import join_url, open_store
 from feedmill.storage.hashed import HashedReader
+from feedmill.structs import decode_as
 
 RECORD, LEFT_OUT = ".extract.json", ".left_out.jsonl"
 PRELOAD = ("feedmill.curation.extract.job",)
@@ -189,7 +190,7 @@ def _fingerprint(task: ExtractTask) -> str:
 
 def _read(place: RecordFolder, output: str) -> ExtractRecord | None:
     try:
-        content = msgspec.json.decode(place.store.read(place.path(output, RECORD)), type=ExtractRecord)
+        content = decode_as(place.store.read(place.path(output, RECORD)), ExtractRecord)
     except (FeedmillError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     content.made = False

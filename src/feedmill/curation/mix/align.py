@@ -20,6 +20,7 @@ from feedmill.documents.rows import REFUSED, ids_of, parse_ids, parse_texts
 from feedmill.errors import DataError, FeedmillError
 from feedmill.formats.documents import read_lines, rows_of
 from feedmill.storage import Entry, Store
+from feedmill.structs import decoder_of
 
 _BATCH = 4096
 _SLACK = 1
@@ -149,7 +150,7 @@ class _Row(msgspec.Struct, gc=False):
     source: Any = None
 
 
-_row = msgspec.json.Decoder(_Row).decode
+_row = decoder_of(_Row).decode
 
 
 def _rows(store: Store, path: str) -> Iterator[tuple[bytes, _Row]]:

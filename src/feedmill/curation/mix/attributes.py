@@ -20,6 +20,7 @@ from feedmill.documents.rows import REFUSED, bad_row, load
 from feedmill.formats.documents import rows_of
 from feedmill.kernels.jsonl.plainrows import plain_rows
 from feedmill.kernels.jsonl.spanlists import pack
+from feedmill.structs import decoder_of
 
 Pair = tuple[Any, Any]
 END = object()
@@ -77,7 +78,7 @@ def _needed_rows(needs: Needs) -> Callable[[bytes, str, int], list[Pair]]:
     """
     kinds = {name: msgspec.Raw if name in needs.spans else Any for name in needs.names}
     inner: Any = TypedDict("inner", kinds, total=False)  # type: ignore[misc]
-    decode = msgspec.json.Decoder(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
+    decode = decoder_of(msgspec.defstruct("Row", [("id", Any), ("attributes", inner)])).decode_lines
 
     def parse(lines: bytes, file: str, first: int) -> list[Pair]:
         if (rows := plain_rows(lines)) >= 0:

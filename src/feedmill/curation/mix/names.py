@@ -31,6 +31,7 @@ from feedmill.errors import ConfigError, NotFound, suggestion
 from feedmill.formats.documents import ATTRIBUTES, read_lines, rows_of
 from feedmill.jobs.progress import Progress
 from feedmill.jobs.run import run
+from feedmill.structs import decoder_of
 
 _OPEN = ("language", "models", "licenses", "urls", "token_repetitions")
 """Modules of taggers whose kinds depend on a model or on the texts."""
@@ -193,7 +194,7 @@ class _Row(msgspec.Struct, gc=False):
     attributes: dict[str, msgspec.Raw] | None = None
 
 
-_decode = msgspec.json.Decoder(_Row).decode
+_decode = decoder_of(_Row).decode
 
 
 def _names(lines: bytes) -> Iterator[dict[str, Any]]:

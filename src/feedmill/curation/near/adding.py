@@ -36,6 +36,7 @@ from feedmill.formats.signatures import damaged, dump_name, read_arrays, write_r
 from feedmill.jobs.engine import Where
 from feedmill.jobs.memory import sized
 from feedmill.jobs.progress import Progress
+from feedmill.structs import convert_as
 
 MOST_DOCUMENTS = 1 << 32
 """A dump has fewer documents than this."""
@@ -116,7 +117,7 @@ def add_dump(
 def _found(dumps: Dumps) -> dict[str, Any]:
     """Return the results of the run that added the last dump."""
     try:
-        return msgspec.structs.asdict(msgspec.convert(dumps.records[-1].get("found"), _Found))
+        return msgspec.structs.asdict(convert_as(dumps.records[-1].get("found"), _Found))
     except msgspec.ValidationError as error:
         raise damaged(dumps.store, dump_name(len(dumps.records) - 1), str(error)) from None
 

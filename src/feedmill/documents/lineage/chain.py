@@ -24,6 +24,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import one_a_line, rows_of
 from feedmill.jobs.threads import ordered_map
 from feedmill.storage import open_store, split_url
+from feedmill.structs import decoder_of
 
 _WHOLE = "filter"
 """The verb that reads each input for one output only, so that a row that is not in it was dropped."""
@@ -33,7 +34,7 @@ class _Id(msgspec.Struct, gc=False):
     id: Any = None
 
 
-_decode, _decode_lines = msgspec.json.Decoder(_Id).decode, msgspec.json.Decoder(_Id).decode_lines
+_decode, _decode_lines = decoder_of(_Id).decode, decoder_of(_Id).decode_lines
 
 
 class Row(NamedTuple):

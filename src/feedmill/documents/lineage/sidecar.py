@@ -48,6 +48,7 @@ from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import DOCUMENTS
 from feedmill.formats.tokens.manifest import LINEAGE
 from feedmill.storage import Store, canonical_location, join_url, open_store, split_url
+from feedmill.structs import decode_as
 
 HIDDEN = ".lineage"
 """Suffix in the hidden folder of documents."""
@@ -283,7 +284,7 @@ def decoded(data: bytes, output: str, file: str) -> Lineage:
             raise ValueError("its hash differs")
         at = len(_MAGIC) + _LENGTH.size
         (length,) = _LENGTH.unpack_from(data, len(_MAGIC))
-        header = msgspec.json.decode(data[at : at + length], type=Header)
+        header = decode_as(data[at : at + length], Header)
         at, parts = at + length, []
         for size in header.parts:
             parts.append(data[at : at + size])

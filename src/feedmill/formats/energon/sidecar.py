@@ -25,13 +25,13 @@ from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from feedmill.errors import ConfigError, NotFound
 from feedmill.formats.energon.database import META
 from feedmill.formats.tar.names import expand
 from feedmill.jobs.threads import ordered_map, runs_of
 from feedmill.storage import Store
+from feedmill.structs import decode_as
 
 PATH, UUID = ".nv-meta/feedmill.shards.json", ".nv-meta/index.uuid"
 VERSION = 1
@@ -65,7 +65,7 @@ def read(store: Store, *, older: bool = False) -> dict[str, ShardRecord]:
     `older` to accept the latter, if only sizes and versions are used.
     """
     try:
-        content = msgspec.json.decode(store.read(PATH), type=_File)
+        content = decode_as(store.read(PATH), _File)
     except NotFound:
         return {}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -90,7 +90,7 @@ def with_words(store: Store, records: Mapping[str, ShardRecord]) -> dict[str, Sh
     def complete(shard: str) -> ShardRecord:
         record = records[shard]
         word, middle, blocks = content_hashes(store, shard, record.size)
-        return structs.replace(record, word=record.word or word, middle=middle, blocks=blocks)
+        return msgspec.structs.replace(record, word=record.word or word, middle=middle, blocks=blocks)
 
     missing = [shard for shard, record in records.items() if None in (record.word, record.middle, record.blocks)]
     runs = runs_of(missing, 16)

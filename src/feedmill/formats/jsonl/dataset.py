@@ -28,6 +28,7 @@ from feedmill.formats.kept import digest_of, kept_costs
 from feedmill.formats.offsets import Extents, Int64s, hash_words, read_records
 from feedmill.formats.sample import Sample, Source, no_such_key, number_of
 from feedmill.storage import Store
+from feedmill.structs import decoder_of
 
 _LARGE = 64 << 20
 """Size in bytes from which results of reading a file are cached, and from which a record is not copied."""
@@ -360,7 +361,7 @@ def line_values(
 def _decoder(by: str, texts: bool) -> msgspec.json.Decoder[Any]:
     value: Any = str | None if texts else int | float | None
     kind = msgspec.defstruct("Record", [("value", value, None)], rename={"value": by})
-    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+    return decoder_of(list[kind])  # type: ignore[valid-type]
 
 
 def _array(found: list[Any], by: str, first: int, file: str) -> npt.NDArray[Any]:

@@ -50,6 +50,7 @@ from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.mapped import mapped
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.reasons import HEAD, other_format
+from feedmill.structs import decode_as
 
 logger = logging.getLogger("feedmill")
 
@@ -431,7 +432,7 @@ def _read(
         offsets, hashes = arrays["offsets"], arrays["hashes"]
         if not np.array_equal(arrays["digest"], _digest(arrays)):
             raise ValueError("its hash differs")
-        facts = msgspec.json.decode(arrays["facts"].data, type=Facts)
+        facts = decode_as(arrays["facts"].data, Facts)
         if facts.key != list(key) or len(hashes) != -(-len(offsets) // _PAGE) or len(offsets) < 2:
             raise ValueError("it is that of another file")
         for page in range(len(hashes)) if whole else ():

@@ -38,6 +38,7 @@ from feedmill.storage import LocalStore, Store
 from feedmill.storage.base import Entry
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.folders import cache_folder
+from feedmill.structs import decode_as
 
 logger = logging.getLogger("feedmill")
 
@@ -95,7 +96,7 @@ def _read(cache: LocalStore, name: str, size: int) -> Table | None:
 
 
 def _table(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
-    facts = msgspec.json.decode(arrays["facts"].tobytes(), type=_Facts)
+    facts = decode_as(arrays["facts"].tobytes(), _Facts)
     frames, ticks, (begins, places) = arrays["frames"], arrays["ticks"], arrays["runs"]
     sizes = (frames & ~(_KEY | _HIDDEN)).astype(np.int64)
     ends = np.cumsum(sizes)

@@ -17,6 +17,7 @@ from feedmill.formats.tar.write import END
 from feedmill.jobs.journal import Journal, Units
 from feedmill.kernels.files.tar import ShardScan
 from feedmill.storage import Entry, Store
+from feedmill.structs import convert_as, unpack_as
 
 SHARDS = "shards.scanned"
 """Name of the journal of shards that `prepare` has scanned, in the work folder of a dataset."""
@@ -56,7 +57,7 @@ def finished_shards(units: Mapping[str, bytes]) -> dict[str, tuple[ShardRecord, 
     finished = {}
     for path, body in units.items():
         with contextlib.suppress(msgspec.MsgspecError, ValueError):  # other units: the shard is scanned again
-            facts = msgspec.msgpack.decode(body, type=_Facts)
+            facts = unpack_as(body, _Facts)
             finished[path] = facts.record, _scan(facts), facts.turned
     return finished
 
@@ -106,7 +107,7 @@ def left_shards(store: Store, job: Mapping[str, Any]) -> list[str]:
         job: the unfinished job; see `feedmill.jobs.journal`.
     """
     try:
-        left = msgspec.convert(job, _Job)
+        left = convert_as(job, _Job)
         names = left.names()
     except (msgspec.ValidationError, TypeError, ValueError):
         return []  # it rewrites shards, or writes something else

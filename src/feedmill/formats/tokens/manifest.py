@@ -38,6 +38,7 @@ from feedmill.storage import Store
 from feedmill.storage.hashed import hash_of
 from feedmill.storage.local import raise_file_limit
 from feedmill.storage.reasons import copy_again
+from feedmill.structs import decode_as
 
 SUFFIX = ".feedmill.json"
 LINEAGE = ".feedmill.lineage"
@@ -114,7 +115,7 @@ def read_manifest(store: Store, path: str) -> TokenManifest | None:
     if not store.exists(manifest_path(path)):
         return None
     try:
-        content = msgspec.json.decode(store.read(manifest_path(path)), type=TokenManifest)
+        content = decode_as(store.read(manifest_path(path)), TokenManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if content.version != VERSION:

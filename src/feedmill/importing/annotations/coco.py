@@ -25,14 +25,15 @@ from feedmill.importing.kinds import JSON, Name, divide
 from feedmill.importing.scanning import File, Files
 from feedmill.samples.detection import polygon_of, runs_of
 from feedmill.storage import open_store
+from feedmill.structs import decoder_of
 
 UNLISTED = "not listed in the annotations"
 _MOST_TABLES = 200
 """JSON files that may be COCO's, the largest: some tools write one with other content for each image."""
 _START = re.compile(rb'\s*\{\s*"(images|annotations|categories|info|licenses|type)"\s*:')
 
-_coco = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_entries = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_coco = decoder_of(dict[str, msgspec.Raw])
+_entries = decoder_of(list[dict[str, msgspec.Raw]])
 
 
 def find(files: Files, divided: Sequence[tuple[File, Name]], stems: set[str], named: set[File]) -> Annotations | None:

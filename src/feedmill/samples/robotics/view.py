@@ -31,6 +31,7 @@ from feedmill.samples.robotics.relative import PoseGroup, advice, computed, pose
 from feedmill.samples.vla.columns import columns
 from feedmill.samples.vla.text import bad_sample, missing, picture, resized, tensor_fields
 from feedmill.storage import Store, open_store
+from feedmill.structs import decode_as
 
 PREPROCESSING = "preprocessing_config.yaml"
 INSTRUCTIONS = ("original", "randomized", "verbose", "alternative")
@@ -422,7 +423,7 @@ def _resized(images: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.float32
 def _json(sample: Sample, part: str, kind: Any) -> Any:
     data = sample.raw(part)
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_as(data, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_sample(sample, f"{part} is invalid: {json_fault(data, error)}") from None
 

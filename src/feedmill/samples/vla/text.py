@@ -16,6 +16,7 @@ from feedmill.formats.sample import Sample, locate
 from feedmill.samples.decode import Decoder
 from feedmill.samples.vla.columns import columns
 from feedmill.storage.codec import gunzip
+from feedmill.structs import decode_as
 
 TENSOR = ".pth"
 Tokenize = Callable[[Sequence[str]], Sequence[npt.NDArray[np.integer[Any]]]]
@@ -89,7 +90,7 @@ class TokenizedText:
     def _ids(self, sample: Sample) -> npt.NDArray[np.int64]:
         try:
             text = gunzip(sample.raw("json.gz"))
-            return np.array(msgspec.json.decode(text, type=list[int]), np.int64)
+            return np.array(decode_as(text, list[int]), np.int64)
         except DataError as error:
             raise locate(error, sample.source, f"{sample.key}.json.gz") from None
         except (OSError, EOFError, ValueError, OverflowError) as error:

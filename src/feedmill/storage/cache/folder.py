@@ -49,6 +49,7 @@ from feedmill.errors import StorageError
 from feedmill.storage.limits import parse_size
 from feedmill.storage.locks import ByteLock, FileLock
 from feedmill.storage.staging import TEMPORARY_SUFFIX, make_folder, open_in_place, remove_dead
+from feedmill.structs import decode_as
 
 logger = logging.getLogger("feedmill")
 
@@ -631,7 +632,7 @@ os.register_at_fork(after_in_child=_reset_inherited)
 def read_note(copy: Path) -> Note | None:
     """Return the note of a copy; None if it is absent or invalid."""
     try:
-        return msgspec.json.decode(copy.with_name(copy.name + NOTE).read_bytes(), type=Note)
+        return decode_as(copy.with_name(copy.name + NOTE).read_bytes(), Note)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

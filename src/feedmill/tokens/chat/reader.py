@@ -28,6 +28,7 @@ from feedmill.documents.batch import BadDocument, Record
 from feedmill.documents.textpath import checked, load_json
 from feedmill.errors import ConfigError, FeedmillError
 from feedmill.jobs.sandbox import Failure, Sandbox
+from feedmill.structs import decoder_of
 from feedmill.tokens.chat import checks
 from feedmill.tokens.chat.answers import learned, rule_for
 from feedmill.tokens.chat.forms import COLUMNS, EACH, FORMS, SIDES, Messages, conversation_of
@@ -227,7 +228,7 @@ def _reason(failure: Failure) -> str:
     return f"the conversation cannot be rendered ({failure.why})"
 
 
-_PLAIN = msgspec.json.Decoder(Plain)
+_PLAIN = decoder_of(Plain)
 UNKNOWN = Record(None)
 """A conversation whose shape was not rendered yet."""
 News = list[tuple[Shape, Skeleton | None]]
