@@ -1,8 +1,7 @@
 """msgspec's reading into types, made ready by one thread at a time.
 
-The first use of a class is not safe in several threads: processes ended by SIGSEGV, once in some thousand runs of a verb
-on a busy machine (msgspec 0.22). So all that reads into types asks here, and `tests/test_rooms.py` looks for what does
-not.
+The first use of a class is not safe in several threads: verbs on a busy machine ended by SIGSEGV now and then (msgspec
+0.22). So all that reads into types asks here, and `tests/test_rooms.py` looks for what does not.
 """
 
 from __future__ import annotations

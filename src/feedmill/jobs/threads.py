@@ -30,8 +30,8 @@ THREAD_NAME = "feedmill-worker"
 _END = object()
 _RUN = 64  # items
 _AGAIN_SECONDS = 1.0
-"""How long a wait lasts at most before it begins again. A signal that arrives when the main thread is about to wait does
-not wake it: its handler, which raises `KeyboardInterrupt` or saves a checkpoint, runs only when Python code runs again."""
+"""How long a wait lasts at most before it begins again. A signal that arrives when the main thread is about to wait
+does not wake it: its handler, which raises `KeyboardInterrupt`, say, runs only when Python code runs again."""
 
 
 def ordered_map(
