@@ -39,7 +39,7 @@ _unpacker: Any = cache(_unpacker_of)
 
 
 def decode_as(data: _Bytes | str, kind: type[_T]) -> _T:
-    """Parse JSON into a type of a module: what is known of it is kept for ever. Raises `msgspec.DecodeError`."""
+    """Parse JSON into a type of a module, which is never forgotten. Raises `msgspec.DecodeError`."""
     found: _T = _decoder(kind).decode(data)
     return found
 

@@ -162,7 +162,7 @@ class Threads:
             return
         self._ended = not finish
         if self._process == os.getpid():  # a fork has none of the threads
-            for _ in range(self._most):  # Ctrl-C may have come before the last one that was started was counted
+            for _ in range(self._started + 1):  # Ctrl-C may have come before the last one was counted
                 self._todo.put(None)
             # The garbage collector may close a generator on any thread. One of its own cannot wait for itself.
             if _thread.get_ident() not in self._idents:
