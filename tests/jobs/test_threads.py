@@ -187,7 +187,7 @@ UNSEEN = """
 import signal, threading, time
 from feedmill.jobs import threads
 
-threads._AGAIN_SECONDS = 0.01
+threads.RECHECK_SECONDS = 0.01
 began, ended = time.monotonic(), threading.Event()
 
 def work(_):

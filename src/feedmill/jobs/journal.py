@@ -35,7 +35,6 @@ from feedmill.storage import LocalStore, Store, open_store
 from feedmill.storage.base import storage_error
 from feedmill.storage.folders import cache_folder
 from feedmill.storage.staging import sync
-from feedmill.structs import convert_as
 
 UNITS, LOCK = "units", "lock"
 VERSION = 1
@@ -126,6 +125,8 @@ class Journal:
         target, place = self.target, self.place
         assert isinstance(target, LocalStore) and isinstance(place, LocalStore)
         import msgspec  # not for those who only look for a journal
+
+        from feedmill.structs import convert_as
 
         try:
             moves = convert_as(self.noted.get("moves"), list[tuple[str, str]])

@@ -29,7 +29,7 @@ THREAD_NAME = "feedmill-worker"
 
 _END = object()
 _RUN = 64  # items
-_AGAIN_SECONDS = 1.0
+RECHECK_SECONDS = 1.0
 """How long a wait lasts at most before it begins again. A signal that arrives when the main thread is about to wait
 does not wake it: its handler, which raises `KeyboardInterrupt`, say, runs only when Python code runs again."""
 
@@ -101,7 +101,7 @@ class Call(Generic[Result]):
 
     def result(self) -> Result:
         """Wait for the result; return it, or raise its error."""
-        while not self._unfinished.acquire(timeout=_AGAIN_SECONDS):
+        while not self._unfinished.acquire(timeout=RECHECK_SECONDS):
             pass
         if self._error is None:
             return self._results.pop()

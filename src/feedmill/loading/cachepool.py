@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from feedmill.errors import ConfigError
 from feedmill.formats.sample import Source
+from feedmill.jobs.threads import RECHECK_SECONDS
 from feedmill.storage.base import storage_error
 from feedmill.storage.staging import dead
 
@@ -253,7 +254,7 @@ class PoolFolder:
         """Return the value of an entry: from memory or the disk if it was fetched, else from the store."""
         with self.changed:
             while entry.state == FETCHING and entry.held is None and not self._closed:
-                self.changed.wait()
+                self.changed.wait(RECHECK_SECONDS)
             held, path = entry.held, entry.cache_path
             if held is not None:
                 entry.was_read = True
