@@ -51,6 +51,8 @@ for count, number in enumerate(numbers):
             time.sleep(0.001)  # others are fetching it
             continue
         if kill and count >= kill:
+            print("claimed", flush=True)
+            sys.stdin.readline()
             os.kill(os.getpid(), 9)
         time.sleep(0.001)
         chunk = claim.put(memoryview(expected))  # None where what the others are writing leaves no room
@@ -80,7 +82,13 @@ def go(workers: list[subprocess.Popen[str]]) -> None:
 def test_four_processes_one_killed_fetch_each_byte_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     workers = [start(tmp_path / "c", log, seed, SIZE, LARGE, 3 if seed == 2 else 0) for seed in range(4)]
-    go(workers)
+    killed = workers[2]
+    assert killed.stdin is not None and killed.stdout is not None
+    go([killed])
+    assert killed.stdout.readline() == "claimed\n"  # before others have all
+    go([worker for worker in workers if worker is not killed])
+    killed.stdin.write("\n")
+    killed.stdin.flush()
     codes = []
     for worker in workers:
         worker.communicate(timeout=300)

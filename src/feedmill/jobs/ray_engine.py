@@ -48,6 +48,7 @@ from feedmill.jobs.ray_nodes import (
     forget_places,
     place_of,
     set_variables,
+    stop_work,
     unfit,
 )
 from feedmill.jobs.resources import Resources, needed
@@ -279,7 +280,7 @@ _LOOK = 1.0  # seconds between looks at Ctrl-C and at the size of the cluster
 _RESIZE = 10.0
 _HELD = 60.0  # seconds that Ray may take to end an attempt, which holds the lock of the output
 _END = 10.0  # seconds that Ray has to kill the process of an attempt that was not needed
-_SOFT = 1.0  # seconds that tasks have to end when they are interrupted
+_SOFT = 3.0  # seconds that tasks have to end when they are interrupted
 _AGAIN, _SOON = 3.0, 6.0
 """Medians and seconds after which a unit that was begun is tried once more. A copy costs little: one unit's work."""
 _IDLE = 2.0  # medians, if cores have nothing else to do
@@ -655,16 +656,17 @@ class Tasks:
             logger.warning("%s: %s more warnings are in Ray's logs", self._stage.name, f"{self._unlogged:,}")
             self._unlogged = 0
         with contextlib.suppress(Exception):  # the cluster may be gone
-            # Interrupted, a worker stays for the next stage. Killed, a new one must start, and Ray 2.60 has once ended
-            # its driver. A stopped process does not notice, and then Ray does not kill it either.
-            for reference in self._waiting:
-                self._ray.cancel(reference, force=reference in self._late)
-            left = self._left(list(self._waiting), _SOFT)
-            for reference in left:
-                self._ray.cancel(reference, force=True)
-            left = self._left(left, _SOFT)
-            names = [f"{number}-{self._open[number].tasks[task]}" for task in left for number in [self._waiting[task]]]
-            self._nodes.kill(filter(None, (place_of(self._check, name) for name in names)))
+            if self._waiting:
+                stop_work(self._check)
+            places = list[Place]()
+            for task in (left := self._left(list(self._waiting), _SOFT)):
+                number = self._waiting[task]
+                place = place_of(self._check, f"{number}-{self._open[number].tasks[task]}")
+                if place is None:  # no worker has begun it
+                    self._ray.cancel(task, force=True)
+                else:  # it is stopped, or within code that is not Python's
+                    places.append(place)
+            self._nodes.kill(places)
             self._left([*left, *self._lost_races], _END)
         self._waiting.clear()
         self._lost_races.clear()

@@ -6,6 +6,7 @@ checked before a stage; a node that joins later is checked by its first unit.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import random
@@ -13,6 +14,7 @@ import secrets
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module, metadata
@@ -32,6 +34,7 @@ _PACKAGES = (
 )
 _ANSWER = 120.0  # seconds that a node has to start a worker and to answer
 _FORGET = 10.0
+_WATCH = 1.0  # seconds between looks of a worker whether its stage has been stopped
 _SHOWN = 4  # nodes in an error
 
 
@@ -138,7 +141,11 @@ class Place(NamedTuple):
 
 @contextlib.contextmanager
 def at_work(check: NodeCheck, name: str) -> Iterator[None]:
-    """Let the driver see by `place_of` that this worker is at work on a task, for the duration of the block."""
+    """Let the driver see by `place_of` that this worker is at work on a task, for the duration of the block.
+
+    Raises:
+        KeyboardInterrupt: the driver has stopped the stage, before the block or within it.
+    """
     notes = _notes()
     if notes is None:
         yield
@@ -147,10 +154,49 @@ def at_work(check: NodeCheck, name: str) -> Iterator[None]:
         node = sys.modules["ray"].get_runtime_context().get_node_id()
         notes._internal_kv_put(_key(check, name), "\0".join([socket.gethostname(), node, str(os.getpid())]).encode())
     try:
-        yield
+        if _is_stopped(check):
+            raise KeyboardInterrupt
+        with _interrupted_when(lambda: _is_stopped(check)):
+            yield
     finally:
         with contextlib.suppress(Exception):
             notes._internal_kv_del(_key(check, name))
+
+
+@contextlib.contextmanager
+def _interrupted_when(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Raise `KeyboardInterrupt` in the block, which the main thread runs, soon after this is true."""
+    ended, guard = threading.Event(), threading.Lock()
+
+    def look() -> None:
+        while not ended.wait(_WATCH):
+            if stopped():
+                with guard:  # not after the block: the next unit of this worker may be one of another stage
+                    if not ended.is_set():
+                        _thread.interrupt_main()
+                return
+
+    threading.Thread(target=look, name="feedmill-stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        with guard:
+            ended.set()
+
+
+def stop_work(check: NodeCheck) -> None:
+    """Let workers end the units of a stage: those at work are interrupted, others do not begin.
+
+    Ray's own ``cancel`` does that, too. But Ray 2.60 ends its driver if a task is done just when it is canceled gently.
+    """
+    with contextlib.suppress(Exception):
+        _notes()._internal_kv_put(_key(check, "stopped"), b"1")
+
+
+def _is_stopped(check: NodeCheck) -> bool:
+    with contextlib.suppress(Exception):
+        return _notes()._internal_kv_get(_key(check, "stopped")) is not None
+    return False
 
 
 def place_of(check: NodeCheck, name: str) -> Place | None:
@@ -164,7 +210,7 @@ def place_of(check: NodeCheck, name: str) -> Place | None:
 
 
 def forget_places(check: NodeCheck) -> None:
-    """Remove what workers that were killed have left for `place_of`."""
+    """Remove what `stop_work` and workers that were killed have left."""
     with contextlib.suppress(Exception):
         _notes()._internal_kv_del(_key(check, ""), del_by_prefix=True)
 
