@@ -35,6 +35,7 @@ from feedmill.planning.mixing.blend import Shares, apportion, exact_sum, normali
 from feedmill.planning.mixing.lines import LINES_LIMIT
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
+from feedmill.storage import open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 20
 _BITS, _EXACT = 256, 4096
+_MOST_STEPS, _SHOWN = 16, 3
 _FINEST = 1_000_000
 """Largest denominator of a rate in frames a second."""
 
@@ -281,6 +283,68 @@ def identities(dataset: Dataset) -> list[Identity]:
         if identity is not None and all(identity[:2] != each[:2] for each in known_by):
             known_by.append(identity)
     return known_by
+
+
+def refuse_apart(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
+    """Raise `ConfigError` if document i of token files no longer belongs to document i of the first one.
+
+    Their manifests tell: different documents were left out, or they were shuffled with different seeds.
+    """
+    pasts = [_past(each) for each in datasets]
+    for name, past in zip(names[1:], pasts[1:], strict=True):
+        for one, other in zip(pasts[0], past, strict=False):
+            if one.order == other.order and one.verbs != other.verbs:
+                break  # of files in other numbers: lines of the one are not those of the other
+            if (one.order, one.lost) != (other.order, other.lost):
+                raise ConfigError(
+                    f"document i of {name!r} does not belong to document i of {names[0]!r}: the former are"
+                    f" {other.said()}, the latter {one.said()}",
+                    kind="bad-recipe",
+                    fix="Make both sides in one run, from the same lines, and shuffle both with the same seed.",
+                )
+
+
+class _Step(NamedTuple):
+    """What one verb did to the documents of token files: what it read, the seeds, and the lines that it left out."""
+
+    verbs: frozenset[str]
+    order: frozenset[str]
+    lost: frozenset[tuple[int, int, int]]
+    texts: tuple[str, ...]
+
+    def said(self) -> str:
+        """Return it in words, for a message."""
+        more = f" and {len(self.texts) - _SHOWN} more" if len(self.texts) > _SHOWN else ""
+        return ", ".join(self.texts[:_SHOWN]) + more if self.texts else "as they were"
+
+
+def _past(dataset: Dataset) -> list[_Step]:
+    """Return the verbs behind token files, the last one first, as far as their manifests exist."""
+    documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
+    out: list[_Step] = []
+    files = [(documents.store, each.path) for each in documents.shards] if isinstance(documents, TokenDataset) else []
+    while files and len(out) < _MOST_STEPS:
+        found = [read_manifest(store, path) for store, path in files]
+        made = [each for each in found if each is not None]
+        if len(made) < len(found):
+            break
+        verbs = {str(each.options.get("verb", "")) for each in made}
+        order, lost, texts = set[str](), set[tuple[int, int, int]](), dict[str, None]()
+        inputs = dict[str, int]()
+        for each in made:
+            for given in each.inputs:
+                inputs.setdefault(str(given.get("path")), len(inputs))
+            if each.options.get("verb") == "shuffle":
+                order.add(f"{each.options.get('order')} {each.options.get('seed')}")
+                texts[f"shuffled with seed {each.options.get('seed')}"] = None
+            for one in each.skipped_examples:
+                lost.add((each.skipped, inputs.get(one.file, -1), one.line))
+                texts[f"without line {one.line} of {one.file} ({one.reason})"] = None
+        out.append(_Step(frozenset({*verbs, str(len(inputs))}), frozenset(order), frozenset(lost), tuple(texts)))
+        files = []
+        if "" not in verbs:  # else they are raw documents
+            files = [(open_store(folder), name) for folder, name in map(split_url, inputs)]
+    return out
 
 
 def _identity(dataset: TokenDataset, path: str) -> Identity | None:
