@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Episodic
 from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.tokens import ds
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 20
 _BITS, _EXACT = 256, 4096
-_MOST_STEPS, _SHOWN = 16, 3
+_MOST_STEPS, _SHOWN, _MOST_KEYS = 16, 3, 1024
 _FINEST = 1_000_000
 """Largest denominator of a rate in frames a second."""
 
@@ -286,10 +287,12 @@ def identities(dataset: Dataset) -> list[Identity]:
 
 
 def refuse_apart(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
-    """Raise `ConfigError` if document i of token files no longer belongs to document i of the first one.
+    """Raise `ConfigError` if sample i of a dataset does not belong to sample i of the first one.
 
-    Their manifests tell: different documents were left out, or they were shuffled with different seeds.
+    Manifests of token files tell: different documents were left out, or they were shuffled with different seeds. Others
+    have keys: the key of one sample, of up to `_MOST_KEYS` of them, is that of another sample there.
     """
+    _refuse_other_keys(datasets, names)
     pasts = [_past(each) for each in datasets]
     for name, past in zip(names[1:], pasts[1:], strict=True):
         for one, other in zip(pasts[0], past, strict=False):
@@ -301,6 +304,23 @@ def refuse_apart(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
                     f" {other.said()}, the latter {one.said()}",
                     kind="bad-recipe",
                     fix="Make both sides in one run, from the same lines, and shuffle both with the same seed.",
+                )
+
+
+def _refuse_other_keys(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
+    one = datasets[0]
+    count = min(len(each) for each in datasets)
+    for other, name in zip(datasets[1:], names[1:], strict=True):
+        for number in np.unique(np.linspace(0, count - 1, min(count, _MOST_KEYS)).astype(np.int64)).tolist():
+            key = one.locate(number).key
+            if other.locate(number).key == key:
+                continue
+            with suppress(NotFound):
+                raise ConfigError(
+                    f"the samples of {name!r} are in another order than those of {names[0]!r}: {key!r} is sample"
+                    f" {other.find(key):,} there, and {number:,} here",
+                    kind="bad-recipe",
+                    fix="Join datasets by their keys with 'join', or write them in one order.",
                 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,27 @@ def test_sides_that_lost_different_lines_are_not_paired(tmp_path: Path) -> None:
         (("c1", "r1"), "without line 7 of .*, the latter without line 4 of"),
         (("c1", "same2"), "shuffled with seed 2, the latter shuffled with seed 1"),
         (("c", "same1"), "the former are shuffled with seed 1"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            paired(*names)
+
+
+def test_sides_in_another_order_are_not_paired(tmp_path: Path) -> None:
+    orders = {"one": "abcd", "same": "abcd", "other": "acbd", "lost": "bcde", "unrelated": "wxyz"}
+    for name, keys in orders.items():
+        (tmp_path / name).mkdir()
+        with tarfile.open(tmp_path / name / "0.tar", "w") as tar:
+            for key in keys:
+                tar.addfile(tarfile.TarInfo(f"{key}.txt"))
+
+    def paired(*names: str) -> int:
+        recipe = {"source": {"zip": [{"path": str(tmp_path / name)} for name in names]}, "epochs": 1}
+        return len(fm.Recipe.parse(recipe).plan())
+
+    assert paired("one", "same") == paired("one", "unrelated") == 8
+    for names, why in (
+        (("one", "other"), "'b' is sample 2 there, and 1 here"),
+        (("one", "same", "lost"), "'b' is sample 0"),
     ):
         with pytest.raises(ConfigError, match=why):
             paired(*names)
