@@ -18,6 +18,7 @@ from feedmill.jobs.ray_engine import _SETTINGS, RayEngine
 RAY_MISSING = "Ray is not installed: pip install 'feedmill[ray]'"
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
 SECRET = "LEAKED-0123456789-SECRET"
+_WITHOUT_TASK = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _FAST = {
     # A node that is gone is noticed within seconds: its port refuses. One that is only stopped for a while, on a busy
     # machine, has time to answer: Ray ends a node that it took for dead, and with it the process that is connected.
@@ -127,7 +128,7 @@ def workers_of(cluster: Any) -> list[Any]:
     for process in psutil.Process().children(recursive=True):
         try:
             title = " ".join(process.cmdline())  # a task has the name that Ray's dashboard shows
-            if title.startswith("ray::") and not title.startswith("ray::IDLE"):
+            if title.startswith("ray::") and not title.startswith(_WITHOUT_TASK):
                 found.append(process)
         except psutil.Error:
             continue

@@ -19,7 +19,7 @@ from feedmill.errors import ConfigError
 from feedmill.formats.orientation import of_matrix, orientation_of_mp4, upright
 from feedmill.samples.avdecoder import AVDecoder
 from feedmill.samples.decode import Decoder, SampleDecoder
-from feedmill.samples.imageheader import orientation_in
+from feedmill.samples.imageheader import header_and_orientation, orientation_in
 from feedmill.samples.images import decode_images
 from feedmill.samples.media import probe_json
 from feedmill.samples.sheet import as_image
@@ -126,16 +126,18 @@ def test_orientation_by_xmp_and_invalid_values() -> None:
     st.sampled_from([3, 4, 1]),
     st.sampled_from([1, 2]),
     st.booleans(),
+    st.booleans(),
 )
 def test_the_orientation_of_jpegs_is_pillows(
-    tags: list[tuple[int, int]], order: str, kind: int, values: int, twice: bool
+    tags: list[tuple[int, int]], order: str, kind: int, values: int, twice: bool, after_size: bool
 ) -> None:
     entries = b"".join(struct.pack(f"{order}HHIHH", tag, kind, values, value, 0) for tag, value in tags)
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
     exif = b"Exif\0\0" + head + entries + b"\0\0\0\0"
     segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
     plain = untouched("JPEG")
-    data = plain[:2] + segment * (1 + twice) + plain[2:]
+    at = plain.index(b"\xff\xda") if after_size else 2
+    data = plain[:at] + segment * (1 + twice) + plain[at:]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         image = Image.open(io.BytesIO(data))
@@ -145,6 +147,7 @@ def test_the_orientation_of_jpegs_is_pillows(
             found = 1
         wanted = found if isinstance(found, int) and 1 <= found <= 8 else 1
         assert orientation_in(data) == wanted
+        assert header_and_orientation(data) == ((32, 24, "JPEG", "RGB"), wanted)
 
 
 def test_a_batch_of_images_is_turned_as_single_ones_are() -> None:

@@ -30,6 +30,7 @@ from feedmill.indexing.scanning import Scanned
 from feedmill.jobs.dry_run import JobReport, active
 from feedmill.jobs.engine import part_name
 from feedmill.jobs.journal import Units
+from feedmill.jobs.memory import uncollected
 from feedmill.jobs.options import verb
 from feedmill.jobs.work import alone
 from feedmill.samples.media import MediaFilter, kind_of_name
@@ -176,9 +177,13 @@ def _add_to_index(
             kind="stale-index",
             fix=f"Run 'feedmill prepare --tar-index-only {store.url}' first.",
         )
-    present = read_tables(store)
-    shards = indexed_shards(store)
-    pieces = [piece for found in shards for piece in pieces_of_shard(found.shard, found.record, found.scan, (media,))]
+    with uncollected():
+        present = read_tables(store)
+        pieces = [
+            piece
+            for found in indexed_shards(store)
+            for piece in pieces_of_shard(found.shard, found.record, found.scan, (media,))
+        ]
     out = _collected(store, pieces, notes, report, workers, progress)
     out.filters = [media]
     lost = [error.record for error in out.broken if error.record is not None]

@@ -165,7 +165,10 @@ def at_work(check: NodeCheck, name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupted_when(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Raise `KeyboardInterrupt` in the block, which the main thread runs, soon after this is true."""
+    """Raise `KeyboardInterrupt` in the block, which the main thread runs, soon after this is true.
+
+    A signal would not do: Ray's workers block it, see ``findings/ray_tasks_block_sigint.sh``.
+    """
     ended, guard = threading.Event(), threading.Lock()
 
     def look() -> None:

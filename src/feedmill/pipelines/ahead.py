@@ -189,7 +189,8 @@ def as_plain(report: Any) -> Any:
 def counted(report: Any) -> dict[str, Any]:
     """Return what a report of a verb that works file by file counts of one run, as numbers to be added up.
 
-    What it made is negative in ``reused``: the last run finds it again.
+    What it made is negative in ``reused``: the last run finds it again. A run that ended as one of its inputs was
+    removed meanwhile, has no report, and what it made counts as reused.
     """
     made = report.get("files", report.get("archives", 0)) - len(report.get("failed") or ())
     return {"reused": report["reused"] - made} | {name: report[name] for name in ("models", "model") if name in report}

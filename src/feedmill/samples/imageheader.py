@@ -42,31 +42,44 @@ _segment = struct.Struct(">BBH").unpack_from
 
 def image_header(data: bytes) -> Header | None:
     """Return the header's content, or None if only Pillow can determine it."""
+    return _header(data)[0]
+
+
+def header_and_orientation(data: bytes) -> tuple[Header, int] | None:
+    """Return what `image_header` and `orientation_in` return, or None; the segments of a JPEG are walked once."""
+    header, begin = _header(data)
+    return None if header is None else (header, orientation_in(data, begin))
+
+
+def _header(data: bytes) -> tuple[Header | None, int]:
+    """Return the header's content, and the offset in a JPEG before which no segment states an orientation."""
     try:
         if data.startswith(b"\xff\xd8\xff"):
             return _jpeg(data)
         if data.startswith(b"\x89PNG\r\n\x1a\n"):
-            return _png(data)
+            return _png(data), 0
         if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-            return _webp(data)
+            return _webp(data), 0
         if data.startswith((b"GIF87a", b"GIF89a")):
-            return _gif(data)
+            return _gif(data), 0
         if data.startswith(b"BM"):
-            return _bmp(data)
+            return _bmp(data), 0
         if data.startswith((b"II*\0", b"MM\0*")):
-            return _tiff(data)
+            return _tiff(data), 0
     except (struct.error, IndexError):
         pass
-    return None
+    return None, 0
 
 
-def orientation_in(data: bytes | memoryview) -> int:
+def orientation_in(data: bytes | memoryview, begin: int = 2) -> int:
     """Return the orientation of an image file by EXIF or XMP, see `feedmill.formats.orientation`.
 
-    It is 1 if the file states none or an invalid one, or if Pillow is not installed.
+    It is 1 if the file states none or an invalid one, or if Pillow is not installed. A JPEG is read from the segment at
+    `begin` on.
     """
     try:
-        found = _jpeg_orientation(data) if bytes(data[:3]) == b"\xff\xd8\xff" else None if may_be_turned(data) else 1
+        is_jpeg = bytes(data[:3]) == b"\xff\xd8\xff"
+        found = _jpeg_orientation(data, begin) if is_jpeg else None if may_be_turned(data) else 1
         if found is not None:
             return found
         from PIL import Image
@@ -101,9 +114,9 @@ def may_be_turned(data: bytes | memoryview) -> bool:
     return head.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")) or head[4:8] == b"ftyp"
 
 
-def _jpeg_orientation(data: bytes | memoryview) -> int | None:
+def _jpeg_orientation(data: bytes | memoryview, offset: int = 2) -> int | None:
     """Return the orientation of a JPEG; None if only Pillow can determine it. Raises for a truncated header."""
-    offset, exif, has_xmp = 2, b"", False
+    exif, has_xmp = b"", False
     while True:
         start, marker, length = _segment(data, offset)
         if start != 0xFF or marker == 0xDA:
@@ -151,22 +164,24 @@ def _has_metadata(data: bytes | memoryview) -> bool:
     return False
 
 
-def _jpeg(data: bytes) -> Header | None:
+def _jpeg(data: bytes) -> tuple[Header | None, int]:
     if not data.endswith(b"\xff\xd9"):
-        return None
-    offset = 2
+        return None, 0
+    offset, begin = 2, 0
     while True:
         start, marker, length = _segment(data, offset)
         if start != 0xFF:
-            return None
+            return None, 0
+        if marker == 0xE1 and not begin:
+            begin = offset
         if marker in _JPEG_FRAMES:
             bits, height, width, components = struct.unpack_from(">BHHB", data, offset + 4)
             if bits != 8 or not width or not height or components not in _JPEG_MODES:
-                return None
-            return width, height, "JPEG", _JPEG_MODES[components]
+                return None, 0
+            return (width, height, "JPEG", _JPEG_MODES[components]), begin or offset
         # APP2 may declare further pictures, which makes the format MPO; 0xFF is padding, 0xD0-0xDA are invalid here.
         if (marker == 0xE2 and data.startswith(b"MPF\0", offset + 4)) or marker == 0xFF or 0xD0 <= marker <= 0xDA:
-            return None
+            return None, 0
         offset += 2 + length
 
 

@@ -21,7 +21,7 @@ from feedmill.errors import ConfigError, DataError, MissingExtra
 from feedmill.formats.avfile import reason
 from feedmill.formats.energon.media import AMBIGUOUS_EXTENSIONS, AV_EXTENSIONS, IMAGE_EXTENSIONS
 from feedmill.samples.avmetadata import av_metadata
-from feedmill.samples.imageheader import Header, image_header, orientation_in, stated_orientation
+from feedmill.samples.imageheader import Header, header_and_orientation, stated_orientation
 
 Kind = Literal["image", "av"]
 
@@ -217,8 +217,9 @@ def _probed(name: str, data: bytes | BinaryIO, kind: Kind | None) -> tuple[Kind,
 
 def probe_json(name: str, data: bytes | BinaryIO, kind: Kind | None = None) -> tuple[Kind, str, str]:
     """Return kind and metadata like `probe`, with the metadata as the index stores it, and corrections or nothing."""
-    if kind == "image" and isinstance(data, bytes) and (header := image_header(data)) is not None:
-        return kind, _image_json(header), _corrections(orientation_in(data))
+    if kind == "image" and isinstance(data, bytes) and (found := header_and_orientation(data)) is not None:
+        header, orientation = found
+        return kind, _image_json(header), _corrections(orientation)
     kind, metadata, corrections = _probed(name, data, kind)
     return kind, metadata_json(metadata), metadata_json(corrections) if corrections else ""
 
@@ -242,8 +243,7 @@ def metadata_json(metadata: Mapping[str, Any]) -> str:
 
 def _image(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return width, height, and Pillow's format and mode; and the orientation, if the image is still to be turned."""
-    header = image_header(data)
-    header, left = (_pillows(data)) if header is None else (header, orientation_in(data))
+    header, left = header_and_orientation(data) or _pillows(data)
     return dict(zip(_NAMES, header, strict=True)), {} if left == 1 else {"orientation": left}
 
 

@@ -188,7 +188,6 @@ def look(store: Store, piece: ProbeUnit) -> Looked:
     rows: list[Row] = []
     broken: list[DataError] = []
     for i, (name, data) in enumerate(_contents(store, piece)):
-        file, offset = piece.file or name, int(piece.starts[i]) if piece.file else None
         try:
             if isinstance(data, FeedmillError):
                 raise data
@@ -199,7 +198,7 @@ def look(store: Store, piece: ProbeUnit) -> Looked:
                 data = data.read()
             kind, metadata, corrections = probe_json(name, data, kind)
         except (DataError, NotFound) as error:
-            where = store.locate(file)
+            where, offset = store.locate(piece.file or name), int(piece.starts[i]) if piece.file else None
             broken.append(DataError(error.what, kind=error.kind, fix=error.fix, file=where, offset=offset, record=name))
             continue
         rows.append((name, kind, metadata, corrections))
@@ -244,10 +243,11 @@ def _contents(store: Store, piece: ProbeUnit) -> Iterator[tuple[str, bytes | io.
         except (DataError, NotFound):
             blocks = None  # read them one by one, so that only missing ones are lost
     for i, name in enumerate(piece.names):
-        file, start, size = piece.file or name, int(piece.starts[i]), int(piece.sizes[i])
         if blocks is not None:
             yield name, blocks[i]
-        elif large[i]:
+            continue
+        file, start, size = piece.file or name, int(piece.starts[i]), int(piece.sizes[i])
+        if large[i]:
             yield name, io.BufferedReader(Window(store, file, start, size), 1 << 20)
         else:
             try:
