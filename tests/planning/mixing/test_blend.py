@@ -100,6 +100,16 @@ def test_weights_that_are_none_are_refused(weight: object, why: str) -> None:
         schedule([1, weight])
 
 
+def test_percentages_that_do_not_add_up_to_100_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    for weights in (["50%", "50%"], ["33%"] * 3, ["33.3%"] * 3, ["50%", 0.25], [3, 4]):
+        normalize(weights)
+        assert not caplog.records
+    assert normalize(["70%", "71.25%"]) == normalize([280, 285])
+    assert normalize(["71.25%", "70%", 0])
+    (record,) = caplog.records
+    assert "add up to 141.2%, not 100%: shares are relative to their sum" in record.getMessage()
+
+
 def test_weights_that_add_up_to_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"percentages and numbers: 50% is 0\.5, beside 30"):
         normalize(["50%", 30, "20"])

@@ -32,6 +32,7 @@ begun so far. A stage that ends with a period of its schedule adds no error.
 
 from __future__ import annotations
 
+import logging
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -39,7 +40,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from heapq import heappop, heappush
 from math import lcm
 from typing import Any
@@ -53,6 +54,8 @@ from feedmill.planning.mixing import PERIOD_LIMIT, Change
 from feedmill.planning.mixing.deadlines import ONE_GROUP_LIMIT, Deadlines, groups_of
 from feedmill.planning.mixing.lines import LINES_LIMIT, Lines
 from feedmill.planning.mixing.ramps import Ramp
+
+_log = logging.getLogger("feedmill")
 
 _WITH_ROOM = Fraction(127, 128)
 """Bound below which weights may be rounded: rounding adds 2^-50 of a sample with every sample."""
@@ -125,6 +128,13 @@ def exact_sum(values: Sequence[Fraction]) -> Fraction:
     return Fraction(sum(value.numerator * (whole // value.denominator) for value in values), whole)
 
 
+@cache  # each stage, and each worker, normalizes its weights
+def _warn_of_total(total: Fraction) -> None:
+    _log.warning(
+        "the percentages of a blend add up to %.4g%%, not 100%%: shares are relative to their sum", float(total * 100)
+    )
+
+
 def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
     """Return weights as exact fractions that add up to 1.
 
@@ -155,6 +165,8 @@ def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
         )
     if total == 1:
         return Shares(exact)
+    if percents and len(percents) >= sum(map(bool, exact)) and abs(total - 1) > Fraction(1, 100):  # 33% of three is meant
+        _warn_of_total(total)
     shares = {weight: weight / total for weight in often}
     return Shares(shares[weight] for weight in exact)
 
