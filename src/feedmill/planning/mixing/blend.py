@@ -57,6 +57,8 @@ from feedmill.planning.mixing.ramps import Ramp
 
 _log = logging.getLogger("feedmill")
 
+_ROUNDED = Fraction(1, 100)
+"""By how much percentages may miss 1: those of three equal sources are written as 33%."""
 _WITH_ROOM = Fraction(127, 128)
 """Bound below which weights may be rounded: rounding adds 2^-50 of a sample with every sample."""
 
@@ -165,7 +167,7 @@ def normalize(weights: Sequence[Any]) -> tuple[Fraction, ...]:
         )
     if total == 1:
         return Shares(exact)
-    if percents and len(percents) >= sum(map(bool, exact)) and abs(total - 1) > Fraction(1, 100):  # 33% of three is meant
+    if percents and len(percents) >= sum(map(bool, exact)) and abs(total - 1) > _ROUNDED:
         _warn_of_total(total)
     shares = {weight: weight / total for weight in often}
     return Shares(shares[weight] for weight in exact)
