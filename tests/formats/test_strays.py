@@ -13,7 +13,8 @@ import feedmill as fm
 from feedmill.errors import ConfigError, DataError
 from feedmill.formats.sniff import open_raw
 from feedmill.formats.tar import index
-from feedmill.formats.tar.strays import is_stray
+from feedmill.formats.tar.scan import scan_shard
+from feedmill.formats.tar.strays import doubled_of, is_stray
 from feedmill.storage import open_store
 from helpers.tars import tar_bytes, write_tar
 
@@ -181,6 +182,15 @@ def test_a_sample_that_is_stored_twice_in_a_row_is_named(tmp_path: Path, monkeyp
     """Two members of one name are one part: of two samples with one key that are neighbors, the first is not read."""
     put(tmp_path / "s/0.tar", ["a.cls", "a.txt", "a.cls", "a.txt", "b.cls", "b.txt", "c.txt"])
     put(tmp_path / "s/1.tar", ["d.txt", "e.txt"])
+    for number, (names, count) in enumerate(
+        (
+            (["a.c", "a.t", "a.c", "b.t"], 1),
+            (["a.t", "a.t", "b.t", "b.t"], 2),
+            (["a.c", "a.t", "b.t", "b.c"], 0),
+            ([], 0),
+        )
+    ):
+        assert doubled_of(scan_shard(open_store(tmp_path), put(tmp_path / f"t{number}.tar", names).name)) == count
     for limit in (1 << 20, 0, 0):  # scanned, indexed, from the index
         monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", limit)
         (remark,) = fm.open(tmp_path / "s").remarks

@@ -143,11 +143,11 @@ def halves_of(scan: ShardScan) -> Halves:
 
 def doubled_of(scan: ShardScan) -> int:
     """Return how many parts are followed by another of the same name in their sample, which alone is read."""
-    if len(scan.parts) == len(scan.keys):
-        return 0  # each sample has one
-    codes = {name: code for code, name in enumerate(dict.fromkeys(scan.parts))}
-    code = np.fromiter(map(codes.__getitem__, scan.parts), np.int64, len(scan.parts))
-    return len(code) - len(np.unique(scan.sample * np.int64(len(codes)) + code))
+    samples, each = len(scan.keys), len(scan.parts) // max(1, len(scan.keys))
+    pattern = scan.parts[:each]
+    if scan.parts == pattern * samples and np.array_equal(scan.sample, np.repeat(np.arange(samples), each)):
+        return samples * (each - len(set(pattern)))  # nearly always: all samples have the same parts
+    return len(scan.parts) - len(set(zip(scan.sample.tolist(), scan.parts, strict=True)))
 
 
 def stray_error(file: str, folder: str, strays: Strays) -> DataError:
