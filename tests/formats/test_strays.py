@@ -175,3 +175,17 @@ def test_in_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     open_store("memory://strays").write_bytes("0.tar", tar_bytes([(name, b"1") for name in STRAYS["mac"]]))
     dataset = fm.open("memory://strays")
     assert len(dataset) == 4 and set(dataset[3]) == {"cls", "txt"} and "AppleDouble" in dataset.remarks[0]
+
+
+def test_a_sample_that_is_stored_twice_in_a_row_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two members of one name are one part: of two samples with one key that are neighbors, the first is not read."""
+    put(tmp_path / "s/0.tar", ["a.cls", "a.txt", "a.cls", "a.txt", "b.cls", "b.txt", "c.txt"])
+    put(tmp_path / "s/1.tar", ["d.txt", "e.txt"])
+    for limit in (1 << 20, 0, 0):  # scanned, indexed, from the index
+        monkeypatch.setattr("feedmill.formats.tar.index.INDEX_FROM", limit)
+        (remark,) = fm.open(tmp_path / "s").remarks
+        assert "0.tar" in remark and "a sample has twice, only the last is read: 2 are not" in remark
+    report = fm.check(tmp_path / "s", progress=False)
+    assert [found.kind for found in report.findings] == ["duplicate-part"] * 2 and not report.notes
+    (warning,) = fm.prepare(tmp_path / "s", progress=False).warnings
+    assert "only the last is read: 2 are not" in warning

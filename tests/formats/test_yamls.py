@@ -8,8 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedmill import Recipe
 from feedmill.errors import ConfigError
-from feedmill.formats.yamls import Document, read_config, read_settings, read_yaml
+from feedmill.formats.yamls import Document, Marks, read_config, read_settings, read_yaml
+from feedmill.mixture.options import columns_of, conditions_of
 
 
 def value(text: str | bytes):
@@ -161,3 +163,38 @@ def test_settings_of_other_tools_allow_aliases_and_refuse_a_key_twice() -> None:
     for text in ("a: [", "!!python/object:os.system {}", b"\xff"):
         with pytest.raises(ConfigError, match="not YAML"):
             read_settings(text, "f")
+
+
+@pytest.mark.parametrize(
+    ("plain", "value"), [("010", 8), ("-0_17", -15), ("1:30", 90), ("190:20:30", 685_230), ("1:30.5", 90.5)]
+)
+def test_numbers_that_only_yaml_1_1_reads_so_are_an_error_in_our_files(plain: str, value: float):
+    """Other tools read their own files so, and theirs keep that meaning."""
+    assert read_settings(f"a: {plain}", "f.yaml") == Marks(f"a: {plain}", "f.yaml").data == {"a": value}
+    for text in (
+        f"b: 1\na: {plain}",
+        f"b: 1\n{plain}: x",
+        f"b:\n- {plain}",
+        f"b: 1\na: !!{'int' if '.' not in plain else 'float'} {plain}",
+    ):
+        for read in (Marks, read_settings):
+            with pytest.raises(
+                ConfigError, match=rf"f\.yaml:2: YAML 1\.1 reads '{plain}' as {value}, a number of base"
+            ):
+                read(text, "f.yaml", ours=True)
+
+
+@pytest.mark.parametrize(
+    "plain", ["007", "0", "09", "0x10", "0b11", "1_000", "0.50", "'010'", '"1:30"', "0o17", "1.2.3"]
+)
+def test_numbers_without_a_second_reading_are_as_before(plain: str):
+    assert Marks(f"a: {plain}", "f.yaml", ours=True).data == Marks(f"a: {plain}", "f.yaml").data
+
+
+def test_a_recipe_and_conditions_have_no_such_numbers():
+    with pytest.raises(ConfigError, match=r"recipe:3: YAML 1\.1 reads '010' as 8"):
+        Recipe.parse("blend:\n- {path: a.jsonl, weight: 1}\n- {path: b.jsonl, weight: 010}\n")
+    with pytest.raises(ConfigError, match=r"--where:1: YAML 1\.1 reads '1:30' as 90"):
+        conditions_of("length: 1:30")
+    with pytest.raises(ConfigError, match=r"--by:1: YAML 1\.1 reads '010' as 8"):
+        columns_of("{column: score, quantiles: 010}")

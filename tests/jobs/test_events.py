@@ -191,3 +191,4 @@ def test_the_name_of_a_long_unit_is_made_of_its_first_elements() -> None:
     unit = Unit(3, [Member() for _ in range(1000)])
     assert name_of(unit).startswith("(3, [member, member")
     assert len(shown) < 10
+    assert name_of((3, [f"{n}.jsonl" for n in range(1000)])) == "0.jsonl and 999 more"  # was "(3, ['0.jsonl', ...])"

@@ -529,8 +529,37 @@ def test_a_value_that_yaml_reads_as_another_kind_is_refused(tmp_path: Path) -> N
         ("{n: ['1', 2]}", "has '1', but the column has numbers"),
         ("{n: {not: true}}", "has True, but the column has numbers"),
         ("{flag: ['true']}", "has 'true', but the column has booleans such as"),
+        ("{lang: {min: 3}}", "has 3, but the column has texts such as"),
+        ("{flag: {max: 1}}", "has 1, but the column has booleans such as"),
     ):
         with pytest.raises(ConfigError, match=message):
             kept(where)
     with pytest.raises(ConfigError, match="'missing' of 'lang' has False, but the column has texts"):
         cells(path, by=[{"column": "lang", "missing": False}], **QUIET)
+
+
+def test_whole_numbers_are_compared_as_they_are(tmp_path: Path) -> None:
+    """Ids and hashes of 64 bits: before, ``where: {id: 9007199254740993}`` kept its neighbors, too."""
+    rng = random.Random(5)
+    near = [2**53 + n for n in range(-3, 4)] + [2**62 + n for n in range(3)] + [2**63 - 1, 2**63 - 2, -(2**63), 0]
+    tables: list[list[Any]] = [[{"text": "x", "n": rng.choice(near)} for _ in range(40)] for _ in range(2)]
+    tables[1] = [{"text": "x", "n": float(row["n"])} for row in tables[1]] + [{"text": "x"}]
+    for number, rows in enumerate(tables):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        values = [row.get("n") for row in rows]
+        for wanted in near:
+            for where, passes in (
+                (wanted, lambda value, wanted=wanted: value == wanted),
+                ([wanted, 1], lambda value, wanted=wanted: value == wanted),
+                ({"not": wanted}, lambda value, wanted=wanted: value != wanted),
+                ({"min": wanted}, lambda value, wanted=wanted: value >= wanted),
+                ({"max": wanted}, lambda value, wanted=wanted: value <= wanted),
+            ):
+                count = sum(1 for value in values if value is not None and passes(value))
+                if not count:
+                    with pytest.raises(EmptyResult):
+                        cells(path, where={"n": where}, **QUIET)
+                    continue
+                (one,) = cells(path, where={"n": where}, **QUIET).sidecars
+                assert one.documents - one.outside == count, (number, where)

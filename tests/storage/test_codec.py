@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedmill.errors import ConfigError, DataError
+import feedmill as fm
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.documents import attribute_path, read_rows, rows_of, whole_lines, write_rows
 from feedmill.storage import LocalStore
 from feedmill.storage.codec import KINDS, compression, packed, unpacked, unzstd, zstd
@@ -166,3 +167,20 @@ def test_attributes_mirror_documents() -> None:
     for wrong in ("x.gz", "docs/x.gz", "documents"):
         with pytest.raises(ConfigError, match="no folder of the path is named 'documents'"):
             attribute_path(wrong, "n")
+
+
+@pytest.mark.parametrize("door", ["open", "recipe", "list", "tag"])
+def test_the_same_file_compressed_or_unpacked_is_named(tmp_path: Path, door: str):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "text": "a"}\n'))
+    (tmp_path / "b.jsonl").write_bytes(b'{"id": "1", "text": "a"}\n')
+    for missing, there in (("a.jsonl", "a.jsonl.gz"), ("b.jsonl.zst", "b.jsonl"), ("a.jsonl.xz", "a.jsonl.gz")):
+        path = str(tmp_path / missing)
+        with pytest.raises(NotFound, match=f"there is '{there}' beside it. Give that name"):
+            if door == "tag":
+                fm.tag(path, "char_length_v1", output=str(tmp_path / "out"), progress=False)
+            elif door == "recipe":
+                fm.Recipe.parse({"source": {"path": path}, "epochs": 1}).plan()
+            else:
+                fm.open(path if door == "open" else [path, str(tmp_path / "b.jsonl")])
+    with pytest.raises(NotFound, match=r"there is no such file.*Check the path"):
+        fm.open(tmp_path / "c.jsonl")

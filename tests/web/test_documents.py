@@ -42,6 +42,19 @@ def test_attributes_are_columns(folder: Path) -> None:
         found.find("c")
 
 
+def test_blank_lines_are_no_documents(tmp_path: Path) -> None:
+    """As for `feedmill.open`; attributes, which are matched by the number of the line, stay with their documents."""
+    for kind in ("documents", "attributes/q"):
+        (tmp_path / kind).mkdir(parents=True)
+        rows = [{"id": str(n), "text": "x", "attributes": {"q__n": [[0, 1, n]]}} for n in range(3)]
+        text = "\n".join(f"{json.dumps(row)}\n{blank}" for row, blank in zip(rows, ("", "  ", ""), strict=True))
+        (tmp_path / kind / "a.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    found = open_documents(str(tmp_path / "documents"))
+    assert len(found) == 3 and [found.locate(n).key for n in range(3)] == ["0", "1", "2"]
+    assert [found.locate(n).offset for n in range(3)] == [1, 3, 5]
+    assert found.columns["q__n"].tolist() == [0, 1, 2]
+
+
 def test_pages_of_documents(folder: Path) -> None:
     with serving(folder / "documents") as site:
         data = site.get("/documents/samples.json?f.q__char_length_v1__length=100:150&at=15").json
@@ -76,11 +89,11 @@ def test_rows_that_are_no_documents(tmp_path: Path) -> None:
         pass
 
 
-def test_a_blank_line_first_is_a_document_without_words(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('\n{"text": "x"}\n')
+def test_a_blank_line_first_is_no_document(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('\nx\n{"text": "x"}\n')
     with serving(tmp_path) as site:
         name = site.get("/index.json").json["things"][0]["name"]
-        assert [site.get(f"/{name}/samples?at={n}").status for n in range(2)] == [200, 200]
+        assert [site.get(f"/{name}/samples?at={n}").status for n in range(3)] == [200, 200, 404]
         opened = site.get(f"/{name}/samples.json?at=0").json["opened"]
     assert "this line is not JSON" in json.dumps(opened)
 

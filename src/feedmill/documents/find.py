@@ -131,11 +131,16 @@ def _none(given: str, wild: bool, skipped: list[str]) -> NotFound:
             kind=NO_DOCUMENTS,
             fix="Use .jsonl, .parquet, .arrow or .txt files.",
         )
+    if not wild:
+        from feedmill.storage.codec import missing_file
+
+        folder, name = split_url(given)
+        return missing_file(open_store(folder), name, "file or folder", file=given, kind=NO_DOCUMENTS)
     return NotFound(
-        "no files match this pattern" if wild else "there is no such file or folder",
+        "no files match this pattern",
         file=given,
         kind=NO_DOCUMENTS,
-        fix="Check the path; quote patterns in a shell." if wild else "Check the path.",
+        fix="Check the path; quote patterns in a shell.",
     )
 
 

@@ -129,14 +129,21 @@ def _copied(value: Any) -> Any:
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
-def read_settings(text: str | bytes, where: str) -> Any:
+def read_settings(text: str | bytes, where: str, *, ours: bool = False) -> Any:
     """Parse YAML of other tools as safe loaders do, with aliases.
+
+    Args:
+        text: the YAML; `where`: where it is from, for errors.
+        ours: another tool has no say in what the numbers mean: see `refuse_old_numbers`.
 
     Raises:
         ConfigError: a syntax error, or a duplicate key, which safe loaders silently drop.
     """
     try:
-        refuse_twice(compose(text, where), where)
+        root = compose(text, where)
+        refuse_twice(root, where)
+        if ours:
+            refuse_old_numbers(root, where)
         return yaml.load(text, Loader=_SAFE)  # noqa: S506 - a safe loader  # nosec B506
     except UNREADABLE as error:
         raise ConfigError(f"not YAML: {error}", file=where, kind="bad-config") from None
@@ -208,6 +215,21 @@ def refuse_twice(node: yaml.Node | None, where: str) -> None:
                 )
             names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             todo += [key, value]
+
+
+def refuse_old_numbers(root: yaml.Node | None, where: str) -> None:
+    """Raise `ConfigError` for numbers that YAML 1.1 reads otherwise than people: ``010`` as 8, ``1:30`` as 90."""
+    for one in [] if root is None else _scalars(root):
+        kind, digits = one.tag.rpartition(":")[2], one.value.replace("_", "").lstrip("+-")
+        octal = kind == "int" and digits.isdigit() and digits[:1] == "0" and int(digits, 8) != int(digits)
+        if octal or (kind in ("int", "float") and ":" in digits):
+            base = "8" if octal else "60"
+            raise ConfigError(
+                f"YAML 1.1 reads {one.value!r} as {yaml.SafeLoader('').construct_object(one)}, a number of base {base}",
+                file=f"{where}:{one.start_mark.line + 1}",
+                kind="bad-config",
+                fix="Write the number without zeros before it and without colons, or put text in quotes.",
+            )
 
 
 def scalar(text: str) -> Any:
@@ -319,8 +341,8 @@ class Marks:
         file: path, URL or display name of the document.
     """
 
-    def __init__(self, text: str | bytes, file: str) -> None:
-        """Parse a document.
+    def __init__(self, text: str | bytes, file: str, *, ours: bool = False) -> None:
+        """Parse a document; `ours` is that of `read_settings`.
 
         Raises:
             ConfigError: invalid YAML, a duplicate key, or aliases that expand without end.
@@ -331,6 +353,8 @@ class Marks:
         try:
             self._root = compose(text, file)
             refuse_twice(self._root, file)
+            if ours:
+                refuse_old_numbers(self._root, file)
             self.data: Any = None if self._root is None else _built(self._root, file)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark

@@ -77,7 +77,7 @@ def remarks_of(store: Store, found: Scanned, **reported: Any) -> list[str]:
     return [f"{store.locate(found.shard)}: {text}" for text in unread.remarks(store.url)]
 
 
-FOUND: dict[str, Any] = {"trailing": 0, "halves": Halves()}
+FOUND: dict[str, Any] = {"trailing": 0, "halves": Halves(), "doubled": 0}
 """Fields of `Unread` that checks report as findings."""
 
 

@@ -689,7 +689,7 @@ def of_step(name: str) -> Iterator[None]:
 
 
 def name_of(item: Any) -> str:
-    """Return an item's name for messages: its own, that of its file, or that of an element of a tuple."""
+    """Return an item's name for messages: its own, that of its file, or that of an element of a tuple or list."""
     name = _own_name(item)
     if name is not None:
         return name[:200]
@@ -701,6 +701,9 @@ def name_of(item: Any) -> str:
 def _own_name(item: Any) -> str | None:
     if isinstance(item, str | os.PathLike) or type(item).__str__ not in _UNNAMED:
         return str(item)
+    if type(item) is list:
+        name = _own_name(item[0]) if item else None
+        return name if name is None or len(item) == 1 else f"{name} and {len(item) - 1} more"
     for part in item if type(item) is tuple else (getattr(item, "file", None), getattr(item, "path", None)):
         name = None if part is None else _own_name(part)
         if name is not None:

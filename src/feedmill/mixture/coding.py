@@ -126,25 +126,31 @@ class Test:
             return there & _among(values, self.given)
         with np.errstate(invalid="ignore"):
             if "min" in self.given:
-                there &= values >= self.given["min"]
+                there &= values >= _nearest(self.given["min"], up=True)
             if "max" in self.given:
-                there &= values <= self.given["max"]
+                there &= values <= _nearest(self.given["max"], up=False)
         return there & ~_among(values, self.given["not"]) if "not" in self.given else there
 
     def one(self, value: Value) -> bool:
-        """Return whether a value passes."""
-        if not isinstance(value, str | bool):
-            return bool(self.numbers(np.array([value], np.float64))[0])
+        """Return whether a value passes. Whole numbers are compared as they are: float64 has not all beyond 2^53."""
         if not isinstance(self.given, Mapping):
             return _is_among(value, self.given)
-        if "min" in self.given or "max" in self.given:
-            return False
-        return "not" not in self.given or not _is_among(value, self.given["not"])
+        limits = [name for name in ("min", "max") if name in self.given]
+        if isinstance(value, str | bool):
+            inside = not limits
+        else:
+            inside = all(value >= self.given[each] if each == "min" else value <= self.given[each] for each in limits)
+        return inside and ("not" not in self.given or not _is_among(value, self.given["not"]))
 
     @property
     def listed(self) -> list[Any]:
-        """The values that a value must, or must not, be equal to."""
-        return _listed(self.given.get("not", []) if isinstance(self.given, Mapping) else self.given)
+        """The values that a value is compared with."""
+        if not isinstance(self.given, Mapping):
+            return _listed(self.given)
+        return [
+            *_listed(self.given.get("not", [])),
+            *(self.given[name] for name in ("min", "max") if name in self.given),
+        ]
 
 
 _KINDS = {str: "texts", bool: "booleans", float: "numbers"}
@@ -172,16 +178,24 @@ def _check_kind(value: Value, option: str, series: Series) -> None:
         )
 
 
+def _nearest(limit: float, *, up: bool) -> float:
+    """Return the float64 at a limit or, where it has none, the next one above or below: numpy would take either."""
+    near = float(limit)
+    if near == limit or limit != limit or (near > limit) == up:
+        return near
+    return float(np.nextafter(near, np.inf if up else -np.inf))
+
+
 def _listed(given: Any) -> list[Any]:
     return [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
 
 
 def _is_among(value: Value, given: Any) -> bool:
-    return any(type(each) is type(value) and each == value for each in _listed(given))
+    return any(_kind(each) is _kind(value) and each == value for each in _listed(given))
 
 
 def _among(values: Floats, given: Any) -> npt.NDArray[np.bool_]:
-    numbers = [each for each in _listed(given) if isinstance(each, int | float) and not isinstance(each, bool)]
+    numbers = [each for each in _listed(given) if _kind(each) is float and float(each) == each]
     return np.isin(values, np.array(numbers, np.float64)) if numbers else np.zeros(len(values), np.bool_)
 
 

@@ -23,7 +23,7 @@ def columns_of(given: str | Sequence[Any]) -> list[Any]:
         elif item.lstrip().startswith("{"):
             from feedmill.formats.yamls import read_settings
 
-            found.append(read_settings(item, "--by"))
+            found.append(read_settings(item, "--by", ours=True))
         elif "{" in item:
             raise ConfigError(
                 f"--by {item!r} has names and a mapping",
@@ -39,7 +39,7 @@ def conditions_of(given: str) -> Any:
     """Return conditions written as YAML, with or without braces."""
     from feedmill.formats.yamls import read_settings
 
-    return read_settings(given if given.lstrip().startswith("{") else f"{{{given}}}", "--where")
+    return read_settings(given if given.lstrip().startswith("{") else f"{{{given}}}", "--where", ours=True)
 
 
 class Limits(Options, kw_only=True):

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from feedmill.errors import ConfigError, DataError
+from feedmill.errors import ConfigError, DataError, NotFound
 from feedmill.formats.base import Dataset, Episodic
 from feedmill.formats.costs import LOSS_TOKENS
 from feedmill.formats.tokens import ds
@@ -35,6 +36,7 @@ from feedmill.planning.mixing.blend import Shares, apportion, exact_sum, normali
 from feedmill.planning.mixing.lines import LINES_LIMIT
 from feedmill.planning.nodes import Interleaved, Leaf, Node, StagedBlend, Subset
 from feedmill.planning.nodes.base import Junction
+from feedmill.storage import open_store, split_url
 
 if TYPE_CHECKING:
     from feedmill.formats.base import Dataset
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 20
 _BITS, _EXACT = 256, 4096
+_MOST_STEPS, _SHOWN, _MOST_KEYS = 16, 3, 1024
 _FINEST = 1_000_000
 """Largest denominator of a rate in frames a second."""
 
@@ -281,6 +284,87 @@ def identities(dataset: Dataset) -> list[Identity]:
         if identity is not None and all(identity[:2] != each[:2] for each in known_by):
             known_by.append(identity)
     return known_by
+
+
+def refuse_apart(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
+    """Raise `ConfigError` if sample i of a dataset does not belong to sample i of the first one.
+
+    Manifests of token files tell: different documents were left out, or they were shuffled with different seeds. Others
+    have keys: the key of one sample, of up to `_MOST_KEYS` of them, is that of another sample there.
+    """
+    _refuse_other_keys(datasets, names)
+    pasts = [_past(each) for each in datasets]
+    for name, past in zip(names[1:], pasts[1:], strict=True):
+        for one, other in zip(pasts[0], past, strict=False):
+            if one.order == other.order and one.verbs != other.verbs:
+                break  # of files in other numbers: lines of the one are not those of the other
+            if (one.order, one.lost) != (other.order, other.lost):
+                raise ConfigError(
+                    f"document i of {name!r} does not belong to document i of {names[0]!r}: the former are"
+                    f" {other.said()}, the latter {one.said()}",
+                    kind="bad-recipe",
+                    fix="Make both sides in one run, from the same lines, and shuffle both with the same seed.",
+                )
+
+
+def _refuse_other_keys(datasets: Sequence[Dataset], names: Sequence[str]) -> None:
+    one = datasets[0]
+    count = min(len(each) for each in datasets)
+    for other, name in zip(datasets[1:], names[1:], strict=True):
+        for number in np.unique(np.linspace(0, count - 1, min(count, _MOST_KEYS)).astype(np.int64)).tolist():
+            key = one.locate(number).key
+            if other.locate(number).key == key:
+                continue
+            with suppress(NotFound):
+                raise ConfigError(
+                    f"the samples of {name!r} are in another order than those of {names[0]!r}: {key!r} is sample"
+                    f" {other.find(key):,} there, and {number:,} here",
+                    kind="bad-recipe",
+                    fix="Join datasets by their keys with 'join', or write them in one order.",
+                )
+
+
+class _Step(NamedTuple):
+    """What one verb did to the documents of token files: what it read, the seeds, and the lines that it left out."""
+
+    verbs: frozenset[str]
+    order: frozenset[str]
+    lost: frozenset[tuple[int, int, int]]
+    texts: tuple[str, ...]
+
+    def said(self) -> str:
+        """Return it in words, for a message."""
+        more = f" and {len(self.texts) - _SHOWN} more" if len(self.texts) > _SHOWN else ""
+        return ", ".join(self.texts[:_SHOWN]) + more if self.texts else "as they were"
+
+
+def _past(dataset: Dataset) -> list[_Step]:
+    """Return the verbs behind token files, the last one first, as far as their manifests exist."""
+    documents = dataset.tokens if isinstance(dataset, WindowDataset) else dataset
+    out: list[_Step] = []
+    files = [(documents.store, each.path) for each in documents.shards] if isinstance(documents, TokenDataset) else []
+    while files and len(out) < _MOST_STEPS:
+        found = [read_manifest(store, path) for store, path in files]
+        made = [each for each in found if each is not None]
+        if len(made) < len(found):
+            break
+        verbs = {str(each.options.get("verb", "")) for each in made}
+        order, lost, texts = set[str](), set[tuple[int, int, int]](), dict[str, None]()
+        inputs = dict[str, int]()
+        for each in made:
+            for given in each.inputs:
+                inputs.setdefault(str(given.get("path")), len(inputs))
+            if each.options.get("verb") == "shuffle":
+                order.add(f"{each.options.get('order')} {each.options.get('seed')}")
+                texts[f"shuffled with seed {each.options.get('seed')}"] = None
+            for one in each.skipped_examples:
+                lost.add((each.skipped, inputs.get(one.file, -1), one.line))
+                texts[f"without line {one.line} of {one.file} ({one.reason})"] = None
+        out.append(_Step(frozenset({*verbs, str(len(inputs))}), frozenset(order), frozenset(lost), tuple(texts)))
+        files = []
+        if "" not in verbs:  # else they are raw documents
+            files = [(open_store(folder), name) for folder, name in map(split_url, inputs)]
+    return out
 
 
 def _identity(dataset: TokenDataset, path: str) -> Identity | None:

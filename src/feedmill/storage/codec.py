@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, cast
 
 from isal import igzip, igzip_lib, isal_zlib
 
-from feedmill.errors import ConfigError, DataError, FeedmillError
+from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.storage.base import Store
 from feedmill.storage.limits import max_unpacked, too_large
 from feedmill.storage.reasons import HEAD, Content, content_of, damaged
 
@@ -62,6 +63,23 @@ _BLOCK = 1 << 20
 def compression(path: str) -> str:
     """Return the compression of a file by its suffix: one of `KINDS`."""
     return next((kind for suffix, kind in _SUFFIXES.items() if path.endswith(suffix)), PLAIN)
+
+
+def missing_file(store: Store, path: str, noun: str = "file", **more: Any) -> NotFound:
+    """Return the error for a file that does not exist; it names the same file compressed, or unpacked, if that does.
+
+    Args:
+        store: its folder; `path` is its path there.
+        noun: what it might be.
+        more: other fields of the error.
+    """
+    plain = next((path[: -len(suffix)] for suffix in _SUFFIXES if path.endswith(suffix)), path)
+    there = [each for each in (plain, *(plain + suffix for suffix in _SUFFIXES)) if each != path and store.exists(each)]
+    what, fix = f"there is no such {noun}", "Check the path."
+    if there:
+        name = there[0].rpartition("/")[2]
+        what, fix = f"{what}, but there is {name!r} beside it", "Give that name, if it is meant."
+    return NotFound(what, **{"file": store.locate(path), "fix": fix, **more})
 
 
 @contextlib.contextmanager

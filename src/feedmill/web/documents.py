@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, pairwise
+from itertools import compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -95,13 +95,15 @@ class Documents(Dataset):
         for number, (file, share) in enumerate(zip(self.files, shares, strict=True)):
             first, end = len(self._lines), size + (MOST_BYTES - size) * share
             most = first + math.ceil((MOST_DOCUMENTS - first) * share)
-            for row in self._rows(file):
+            for line, row in enumerate(self._rows(file), 1):
+                if not row.strip():
+                    continue  # no document, as for `feedmill.open`
                 if size + len(row) > end or len(self._lines) >= most:
                     self.unread = True
                     break
                 size += len(row)
                 self._lines.append(row)
-                self._places.append((number, len(self._lines) - first))
+                self._places.append((number, line))
             taken.append(len(self._lines) - first)
         return taken
 
@@ -133,7 +135,9 @@ class Documents(Dataset):
                 self.sets.append(name)
             rows = (row for block in read_lines(store, path) for row in rows_of(block))
             first = len(self._attributes)
-            for number, (attributes, row) in enumerate(zip(own, islice(rows, count), strict=False), first):
+            lines = [line for _, line in self._places[first : first + count]]  # attributes are matched line by line
+            chosen = compress(rows, map(set(lines).__contains__, range(1, max(lines, default=0) + 1)))
+            for number, (attributes, row) in enumerate(zip(own, chosen, strict=False), first):
                 found = _attributes_in(row)
                 if found is None:
                     self.problems.setdefault(name, f"there is a row without attributes in {path}")

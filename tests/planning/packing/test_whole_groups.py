@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from feedmill.planning.packing.packed import PackedPlan
 from feedmill.planning.plan import Plan
 from helpers.counted import counted
 from helpers.durations import examples
+from helpers.lineage_data import TOKENIZER
 from helpers.token_dataset import Tokenized
 
 
@@ -365,3 +367,54 @@ def test_answers_of_a_prompt_have_their_rewards(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     made = fm.tokens.collate_rows()(rows[:2])
     assert made["reward"].tolist() == [[*rows[0]["reward"].tolist(), *rows[1]["reward"].tolist()]]
+
+
+def test_sides_that_lost_different_lines_are_not_paired(tmp_path: Path) -> None:
+    """Both sides have as many documents, so that numbers alone paired each answer with that to another prompt."""
+    sides = {"c": [f"c{n}" for n in range(10)], "r": [f"r{n}" for n in range(10)], "same": [f"s{n}" for n in range(10)]}
+    sides["c"][3] = sides["same"][3] = sides["r"][6] = ""
+    quiet = {"workers": 1, "progress": False}
+    for name, texts in sides.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        fm.tokenize(
+            tmp_path / f"{name}.jsonl", tmp_path / f"{name}.pbin", tokenizer=TOKENIZER, on_error="skip", **quiet
+        )
+        for seed in (1, 2):
+            fm.tokens.shuffle([tmp_path / f"{name}.pbin"], tmp_path / f"{name}{seed}.pbin", seed=seed, **quiet)
+
+    def paired(*names: str) -> int:
+        recipe = {"source": {"zip": [{"path": str(tmp_path / f"{name}.pbin")} for name in names]}, "epochs": 1}
+        return len(fm.Recipe.parse(recipe).plan())
+
+    for names in (("c", "same"), ("c1", "same1"), ("r2", "r2")):
+        assert paired(*names) == 18
+    for names, why in (
+        (("c", "r"), "without line 7 of .*, the latter without line 4 of"),
+        (("c", "same", "r"), "document i of 'r' does not belong to document i of 'c'"),
+        (("c1", "r1"), "without line 7 of .*, the latter without line 4 of"),
+        (("c1", "same2"), "shuffled with seed 2, the latter shuffled with seed 1"),
+        (("c", "same1"), "the former are shuffled with seed 1"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            paired(*names)
+
+
+def test_sides_in_another_order_are_not_paired(tmp_path: Path) -> None:
+    orders = {"one": "abcd", "same": "abcd", "other": "acbd", "lost": "bcde", "unrelated": "wxyz"}
+    for name, keys in orders.items():
+        (tmp_path / name).mkdir()
+        with tarfile.open(tmp_path / name / "0.tar", "w") as tar:
+            for key in keys:
+                tar.addfile(tarfile.TarInfo(f"{key}.txt"))
+
+    def paired(*names: str) -> int:
+        recipe = {"source": {"zip": [{"path": str(tmp_path / name)} for name in names]}, "epochs": 1}
+        return len(fm.Recipe.parse(recipe).plan())
+
+    assert paired("one", "same") == paired("one", "unrelated") == 8
+    for names, why in (
+        (("one", "other"), "'b' is sample 2 there, and 1 here"),
+        (("one", "same", "lost"), "'b' is sample 0"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            paired(*names)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from feedmill.errors import DataError, NotFound
+from feedmill.errors import DataError
 from feedmill.formats.base import Dataset, Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.content import content_hash
@@ -303,7 +303,9 @@ def open_jsonl(store: Store, path: str, name: str, split: str | None = None) -> 
         ConfigError: the split file is invalid.
     """
     if not store.exists(path):
-        raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
+        from feedmill.storage.codec import missing_file
+
+        raise missing_file(store, path)
     return JsonlDataset(store, path, name=name, split=split)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, NotFound
+from feedmill.errors import ConfigError
 from feedmill.formats.base import Indices
 from feedmill.formats.batches import Batch, Parts, Want
 from feedmill.formats.format import OpenRequest
@@ -178,5 +178,7 @@ def open_found(wanted: OpenRequest) -> JsonlFiles:
     paths = [wanted.name] if wanted.name else list(wanted.names)
     paths = paths or [entry.path for entry in store.files(suffixes=_ENDS)]
     if missing := next((path for path in paths if not store.exists(path)), None):
-        raise NotFound("there is no such file", file=store.locate(missing), fix="Check the path.")
+        from feedmill.storage.codec import missing_file
+
+        raise missing_file(store, missing)
     return JsonlFiles(store, paths, name=wanted.url, base=store.url if wanted.names else None)

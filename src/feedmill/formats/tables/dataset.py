@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound
+from feedmill.errors import ConfigError, DataError, FeedmillError
 from feedmill.formats.arrowtypes.arrays import filled, is_list, list_lengths, take_rows
 from feedmill.formats.arrowtypes.features import with_features
 from feedmill.formats.arrowtypes.reading import Columns, check_names, values
@@ -469,7 +469,9 @@ def _files(store: Store, name: str, names: Sequence[str], suffixes: tuple[str, .
     named = [name] if name else list(names)
     for path in named:
         if not store.exists(path):
-            raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.")
+            from feedmill.storage.codec import missing_file
+
+            raise missing_file(store, path)
     return named or [entry.path for entry in store.files(suffixes=suffixes)]
 
 

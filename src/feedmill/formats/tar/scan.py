@@ -26,23 +26,24 @@ class Unread(NamedTuple):
     links: int = 0
     strays: Strays = Strays()
     halves: Halves = Halves()
+    doubled: int = 0
 
     @classmethod
     def of(cls, scan: tar.ShardScan, strays: Strays) -> Unread:
         """Return what a scan found in a shard, given the result of `samples_of`."""
-        from feedmill.formats.tar.strays import halves_of
+        from feedmill.formats.tar.strays import doubled_of, halves_of
 
-        return cls(scan.closed, scan.trailing, scan.links, strays, halves_of(scan))
+        return cls(scan.closed, scan.trailing, scan.links, strays, halves_of(scan), doubled_of(scan))
 
     def row(self) -> list[Any]:
         """Return its form in JSON."""
-        return [self.closed, self.trailing, self.links, list(self.strays), list(self.halves)]
+        return [self.closed, self.trailing, self.links, list(self.strays), list(self.halves), self.doubled]
 
     @classmethod
     def stored(cls, row: Sequence[Any]) -> Unread:
         """Return what `row` returned."""
-        closed, trailing, links, strays, halves = row
-        return cls(closed, trailing, links, Strays(*strays), Halves(*halves))
+        closed, trailing, links, strays, halves, *doubled = row  # an index of an older release lacks the last
+        return cls(closed, trailing, links, Strays(*strays), Halves(*halves), *doubled)
 
     def remarks(self, folder: str = "FOLDER") -> list[str]:
         """Return a message for each of them, without the name of the shard; `folder` is that of the dataset."""
@@ -52,6 +53,9 @@ class Unread(NamedTuple):
         if self.links:
             fix = "Write the tar again with 'tar --hard-dereference --dereference'."
             out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
+        if self.doubled:
+            fix = "Rename them, or rewrite the shard; 'feedmill check' lists them."
+            out.append(f"of parts that a sample has twice, only the last is read: {self.doubled:,} are not. {fix}")
         if self.strays.number:
             out.append(f"files that are not data are skipped: {self.strays.number:,} ({self.strays.what})")
         if self.halves.number:

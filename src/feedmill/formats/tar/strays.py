@@ -141,6 +141,15 @@ def halves_of(scan: ShardScan) -> Halves:
     return Halves(len(split), printable(f"{scan.keys[split[0][0]]!r}: {pieces}"[:200]))
 
 
+def doubled_of(scan: ShardScan) -> int:
+    """Return how many parts are followed by another of the same name in their sample, which alone is read."""
+    if len(scan.parts) == len(scan.keys):
+        return 0  # each sample has one
+    codes = {name: code for code, name in enumerate(dict.fromkeys(scan.parts))}
+    code = np.fromiter(map(codes.__getitem__, scan.parts), np.int64, len(scan.parts))
+    return len(code) - len(np.unique(scan.sample * np.int64(len(codes)) + code))
+
+
 def stray_error(file: str, folder: str, strays: Strays) -> DataError:
     """Return the error for a shard whose strays Energon and WebDataset take for samples."""
     return DataError(

@@ -537,7 +537,9 @@ def refuse_missing(store: Store, path: str) -> None:
     try:
         next(iter(store.files(path)), None)
     except NotFound:  # no folder either
-        raise NotFound("there is no such file", file=store.locate(path), fix="Check the path.") from None
+        from feedmill.storage.codec import missing_file
+
+        raise missing_file(store, path) from None
 
 
 def open_files(wanted: OpenRequest, format: str, open_one: Callable[[OpenRequest], TokenDataset]) -> TokenDataset:

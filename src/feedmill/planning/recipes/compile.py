@@ -72,7 +72,7 @@ from feedmill.planning.recipes.member import (
 )
 from feedmill.planning.recipes.read import Open, members
 from feedmill.planning.recipes.skip import read_entries, with_skips
-from feedmill.planning.tokens import Identity, Tokens, identities, per_sample, per_sample_of_many
+from feedmill.planning.tokens import Identity, Tokens, identities, per_sample, per_sample_of_many, refuse_apart
 from feedmill.samples.cells import CellDataset, CellTokens
 from feedmill.samples.counted import CountedDataset
 from feedmill.samples.open import open as open_dataset
@@ -615,6 +615,9 @@ class Walk:
                     kind="bad-recipe",
                     fix="Use outputs of one run, in which sample i of each belongs to sample i of the others.",
                 )
+            leaves = [self.compiler.sources[part.number] for part in parts if isinstance(part, Leaf)]
+            if len(leaves) == len(parts):
+                refuse_apart(leaves, names)
             return Blend(parts, [1] * len(parts), length=sum(sizes))
 
     def ordered(self, prefix: str) -> Node:

@@ -127,7 +127,7 @@ def parse(
         for note in translation.notes:
             (_warn_once if file else _warn)(file or "recipe", note)
         return _validated(translation.data, base, file, translation, chain)
-    marks = Marks(source, file or "recipe") if isinstance(source, str | bytes) else None
+    marks = Marks(source, file or "recipe", ours=True) if isinstance(source, str | bytes) else None
     if split not in (None, TRAIN) or mode != TRAIN:  # a recipe is for training
         raise ConfigError(
             "'split' and 'mode' are not supported for Feedmill recipes, which set the split of each source",
