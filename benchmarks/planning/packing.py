@@ -89,7 +89,7 @@ def ours(lengths: np.ndarray, folder: Path) -> None:
         print(f"    {report.total:,} rows, {report.fill:.4%} of the slots filled, {report.left_out:,} tokens dropped")
     again = PackedPlan(plan.documents, plan.packing, folder)
     timed("the same from its sidecar", len, again)
-    size = sum(file.stat().st_size for file in again.map._segments.folder.iterdir())
+    size = sum(file.stat().st_size for file in again.map.segments.folder.iterdir())
     print(f"    {size / len(lengths):.1f} bytes per document")
     rng = np.random.default_rng(1)
     rows = rng.integers(0, len(again), 65_536)

@@ -42,8 +42,8 @@ class Unread(NamedTuple):
     @classmethod
     def stored(cls, row: Sequence[Any]) -> Unread:
         """Return what `row` returned."""
-        closed, trailing, links, strays, halves, *doubled = row  # an index of an older release lacks the last
-        return cls(closed, trailing, links, Strays(*strays), Halves(*halves), *doubled)
+        closed, trailing, links, strays, halves, doubled = row
+        return cls(closed, trailing, links, Strays(*strays), Halves(*halves), doubled)
 
     def remarks(self, folder: str = "FOLDER") -> list[str]:
         """Return a message for each of them, without the name of the shard; `folder` is that of the dataset."""
