@@ -213,7 +213,12 @@ def filled(template: str, options: Options) -> str:
 
 
 def command(
-    declared: type[Options], *, engines: bool = False, json: bool = True, optional: Sequence[str] = ()
+    declared: type[Options],
+    *,
+    engines: bool = False,
+    json: bool = True,
+    optional: Sequence[str] = (),
+    begin: Callable[[Any], None] | None = None,
 ) -> Callable[[Callable[..., str | None]], Callable[..., Done | None]]:
     """Return a decorator for the function of a verb: it takes its options, and ``--json`` unless there is none.
 
@@ -224,6 +229,7 @@ def command(
         declared: the options. Fields that the verb's function lacks say how its report is shown.
         engines: whether the verb has the options of engines, and runs on the chosen one.
         optional: fields that the function requires, but not the command; without one its value is ().
+        begin: is called with the options before modules are imported: it starts what takes long meanwhile.
     """
 
     from feedmill.cli.engines import EngineOptions, run_on_engine
@@ -245,6 +251,8 @@ def command(
             if long:
                 values["progress"] = not as_json
             made, following = declared(**values), list[str | None]()
+            if begin is not None:
+                begin(made)
 
             def work() -> None:
                 following.append(show(made, *([as_json] if json else [])))

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from feedmill.tokens.job import TokenizeReport
 
 
-@command(Tokenize, engines=True)
-def tokenize(options: Tokenize, json: bool) -> str:
+def load(options: Tokenize) -> None:
+    """Start loading the fast engine, if it is likely to be needed."""
     from feedmill.tokens.preload import load_ahead
 
     if options.backend in ("auto", "fastokens") and options.chat is None:
         load_ahead(str(options.tokenizer))
+
+
+@command(Tokenize, engines=True, begin=load)
+def tokenize(options: Tokenize, json: bool) -> str:
     from feedmill.tokens.verbs.tokenize import tokenize as run
 
     report = call(run, options)

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from feedmill.errors import ConfigError, did_you_mean
+from feedmill.storage.limits import machine_memory, parse_size
 
 logger = logging.getLogger("feedmill")
 
@@ -111,8 +112,6 @@ def parse(value: Any) -> Resources:
     Raises:
         ConfigError: it is not one, or a value is invalid.
     """
-    from feedmill.storage.limits import parse_size
-
     if not isinstance(value, dict) or not value:
         raise _bad("resources are not a mapping", f"Use some of {', '.join(KEYS)}.")
     for key, inner in value.items():
@@ -171,12 +170,6 @@ def needing(resources: Resources) -> Iterator[None]:
         _needed.reset(token)
 
 
-def _memory() -> int | None:
-    from feedmill.storage.limits import machine_memory  # imports numpy, whose threads would keep workers from forking
-
-    return machine_memory()
-
-
 def limited(workers: int) -> int:
     """Return the number of processes of this machine, at most `workers`, that have what each needs.
 
@@ -185,7 +178,10 @@ def limited(workers: int) -> int:
     """
     need = needed()
     most, what = workers, ""
-    for name, amount, counted in (("cores", need.cpus, available_cores), ("bytes of memory", need.memory, _memory)):
+    for name, amount, counted in (
+        ("cores", need.cpus, available_cores),
+        ("bytes of memory", need.memory, machine_memory),
+    ):
         if amount is None or (there := counted()) is None:
             continue
         if amount > there:

@@ -16,15 +16,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from feedmill.errors import ConfigError, DataError, FeedmillError, NotFound, StorageError
 from feedmill.storage.limits import DESCRIPTION, refuse_large
 from feedmill.storage.reasons import copy_again
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # commands load their tokenizer before numpy
     from pathlib import Path
+
+    import numpy as np
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 
 class Entry(NamedTuple):
@@ -44,8 +46,6 @@ class Descriptor(Protocol):
 
     fd: int
 
-
-Int64s = npt.NDArray[np.int64]
 
 Ranges = tuple[str, Sequence[int], Sequence[int]]
 """Ranges of a file: its path, their offsets, and their lengths in bytes."""

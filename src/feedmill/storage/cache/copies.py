@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from feedmill.errors import FeedmillError
-from feedmill.storage.base import Entry, Int64s, Store, storage_error
+from feedmill.storage.base import Entry, Store, storage_error
 from feedmill.storage.cache.chunks import disk_cache
 from feedmill.storage.cache.folder import NOTE, DiskCache, HeldFile, Note, read_note
 from feedmill.storage.folders import cache_folder, private_folder
@@ -29,6 +29,7 @@ from feedmill.storage.local import LocalStore, publish, replace
 from feedmill.storage.staging import staged
 
 if TYPE_CHECKING:
+    from feedmill.storage.base import Int64s
     from feedmill.storage.remote.range_store import RangeStore
 
 logger = logging.getLogger("feedmill")

@@ -24,7 +24,6 @@ from feedmill.errors import FeedmillError, NotFound, StorageError
 from feedmill.storage.base import (
     Entry,
     InMemory,
-    Int64s,
     OnDisk,
     Ranges,
     has_suffix,
@@ -34,7 +33,7 @@ from feedmill.storage.base import (
 )
 from feedmill.storage.cache.reading import on_disk
 from feedmill.storage.fetching.fetch import Failed, fetcher, replaced, result_of
-from feedmill.storage.fetching.ranges import OFFSET_BITS, merged
+from feedmill.storage.fetching.ranges import OFFSET_BITS, Int64s, merged
 from feedmill.storage.fetching.segments import HeldSegments, Segment, SegmentStore
 from feedmill.storage.folders import spool_error, spool_folder
 from feedmill.storage.remote.errors import AGAIN, CHECK
