@@ -54,7 +54,9 @@ def read(dataset: Dataset) -> Dataset:
 
 def values_of(sample: Sample) -> dict[str, Any]:
     """Return the values of a sample of such a dataset. A frame of a video is its image, encoded."""
-    rows = sample.row if isinstance(sample, RowSample) else {}
+    if not isinstance(sample, RowSample):
+        return {name: sample[name] for name in sample}
+    rows = sample.row
     out = {}
     for name in sample:
         lazy = rows.get(name)
@@ -125,6 +127,9 @@ def _add(value: Any, out: list[bytes], loose: bool) -> None:
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
         out += (b"s%d:" % len(data), data)
+    elif isinstance(value, bytes):
+        codec = codec_of(value.suffix).encode() if isinstance(value, Coded) else b""
+        out += (b"b%s:%d:" % (codec, len(value)), value)
     elif isinstance(value, bool) or value is None:
         out.append(b"n" if value is None else b"t" if value else b"f")
     elif isinstance(value, int):
@@ -137,9 +142,6 @@ def _add(value: Any, out: list[bytes], loose: bool) -> None:
         out.append(b"%s%d" % (b"[" if isinstance(value, list) or loose else b"(", len(value)))
         for item in value:
             _add(item, out, loose)
-    elif isinstance(value, bytes):
-        codec = codec_of(value.suffix).encode() if isinstance(value, Coded) else b""
-        out += (b"b%s:%d:" % (codec, len(value)), value)
     elif isinstance(value, np.generic):
         _add(value.item(), out, loose)
     elif isinstance(value, np.ndarray):

@@ -79,6 +79,9 @@ class Film(Lazy):
         self.frames = frames
 
 
+_UNMADE = frozenset((bytes, Lazy, Film))
+
+
 class File(bytes):
     """Bytes inside another value that are decoded with it.
 
@@ -137,10 +140,11 @@ class RowSample(Sample):
     def __getitem__(self, name: str) -> Any:
         if self._decode is None:
             return self.raw(name)
-        if name not in self._row:
-            raise self._missing(name)
-        value = self._row[name]
-        if type(value) not in (bytes, Lazy, Film) and name not in self._suffixes:
+        try:
+            value = self._row[name]
+        except KeyError:
+            raise self._missing(name) from None
+        if type(value) not in _UNMADE and name not in self._suffixes:
             return value
         values = self._values
         if values is None:
