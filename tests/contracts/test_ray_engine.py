@@ -449,13 +449,13 @@ def test_a_long_chain_is_connected_by_tasks(engine: Any, tmp_path: Path, monkeyp
     folders = [tmp_path / "alone", tmp_path / "ray"]
     for folder in folders:
         write_documents(folder, *(chain[n::4] for n in range(4)))
-    finish(VERBS["neardedupe"], folders[0])
+    finish([*VERBS["neardedupe"], "--removal", "connected"], folders[0])
     monkeypatch.setattr("feedmill.curation.near.adding.NODES", 250)
     monkeypatch.setattr("feedmill.curation.near.stars.EDGES", 100)
     stages, original = list[str](), engine.run
     monkeypatch.setattr(engine, "run", lambda stage: stages.append(stage.name) or original(stage))
     monkeypatch.chdir(folders[1])
-    report = fm.dedupe(["documents"], near=True, ngram=3, threshold=0.6, progress=False)
+    report = fm.dedupe(["documents"], near=True, ngram=3, threshold=0.6, removal="connected", progress=False)
     assert (report.clusters, report.duplicates) == (1, 1_999) and stages.count("connecting") > 10
     assert outputs(folders[1]) == outputs(folders[0])
     assert not unfinished_work(folders[1])

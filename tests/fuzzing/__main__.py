@@ -7,13 +7,13 @@ import gc
 import json
 import os
 import random
-import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ def _run(
         while batches and len(running) < options.workers:
             new = _Worker(batches.pop(), options, seeds, scratch, run)
             running[new.read] = new
-        for ready in select.select(list(running), [], [], 1)[0]:
+        for ready in wait(list(running), 1):
             one = running[ready]
             lines = one.lines()
             for line in lines or ():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import time
 from functools import partial
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def test_what_runs_ahead_is_in_the_events_and_is_named_after_an_error(
     ):
         for step in pipeline.steps[1:]:
             ahead._begin(step)
-            assert select.select([ahead._running[step.name].stdout], [], [])[0]  # a pass has begun
+            assert connection.wait([ahead._running[step.name].stdout.fileno()])  # a pass has begun
         assert ahead.settle(pipeline.steps[1])["reused"] == -4
         while not list(Path("web/attributes/rules").glob("*.gz")):
             time.sleep(0.01)

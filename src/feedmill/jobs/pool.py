@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import socket
 import sys
 import threading
@@ -20,6 +19,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import connection
 from typing import Any
 
 from feedmill.errors import FeedmillError
@@ -79,7 +79,7 @@ def _drained(pool: ProcessPoolExecutor) -> Iterator[None]:
 
     def drain() -> None:
         while not done.is_set():
-            if select.select([end], [], [], 0.05)[0] and not os.read(end, 1 << 16):
+            if connection.wait([end], 0.05) and not os.read(end, 1 << 16):
                 return
 
     thread = threading.Thread(target=drain, daemon=True)

@@ -18,7 +18,6 @@ import contextlib
 import logging
 import os
 import random
-import select
 import signal
 import socket
 import subprocess
@@ -30,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from multiprocessing import connection
 from typing import IO, Any
 
 from feedmill.errors import ConfigError, FeedmillError, MissingExtra, NotFound, StorageError
@@ -264,7 +264,7 @@ def _ping(address: str) -> tuple[str, bool, str]:
 
 def _line(file: IO[bytes], patience: float) -> str | None:
     """Return the next line of a process; empty if it has ended, None if there is none within these seconds."""
-    return file.readline().decode(errors="replace") if select.select([file], [], [], patience)[0] else None
+    return file.readline().decode(errors="replace") if connection.wait([file.fileno()], patience) else None
 
 
 def _handlers() -> dict[int, Any]:

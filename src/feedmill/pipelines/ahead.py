@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from multiprocessing import connection
 from typing import Any
 
 import msgspec
@@ -127,7 +127,7 @@ class Ahead:
         assert child.stdout is not None
         try:
             assert child.stdout is not None
-            if not select.select([child.stdout], [], [], 0)[0]:  # it has not begun a pass
+            if not connection.wait([child.stdout.fileno()], 0):  # it has not begun a pass
                 self._running[step.name] = child
                 self._stop(step.name)
                 return {"reused": 0}
