@@ -464,14 +464,15 @@ def test_two_tars_in_one_file_do_not_pass_in_silence(tmp_path: Path) -> None:
     assert kinds(tmp_path) == ["data-after-end"]
 
 
-def test_parts_that_are_links_are_counted(tmp_path: Path) -> None:
+def test_parts_without_content_are_counted(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "0.tar", "w") as out:
         for name, kind in (("0.txt", tarfile.REGTYPE), ("1.txt", tarfile.LNKTYPE), ("1.json", tarfile.REGTYPE),
-                           ("2.txt", tarfile.SYMTYPE), ("README", tarfile.LNKTYPE)):  # fmt: skip
+                           ("2.txt", tarfile.SYMTYPE), ("README", tarfile.LNKTYPE), ("3.txt", tarfile.FIFOTYPE),
+                           ("4.txt", tarfile.CHRTYPE), ("5.d", tarfile.DIRTYPE)):  # fmt: skip
             member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, "0.txt" if kind != tarfile.REGTYPE else ""
+            member.type, member.linkname = kind, "0.txt" if kind in (tarfile.LNKTYPE, tarfile.SYMTYPE) else ""
             out.addfile(member)
-    remark = f"{tmp_path / '0.tar'}: parts that are hard or symbolic links are not read: 2."
+    remark = f"{tmp_path / '0.tar'}: parts that are links, devices or pipes are not read: 4."
     assert [text.partition(" Write")[0] for text in open_dataset(tmp_path).remarks] == [remark]
     manifest = write_manifest_of(str(tmp_path), progress=False)
     assert manifest.samples == 2 and manifest.notes == open_dataset(tmp_path).remarks

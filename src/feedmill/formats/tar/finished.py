@@ -33,7 +33,7 @@ class _Facts(msgspec.Struct, array_like=True):
     sizes: bytes
     closed: bool
     trailing: int = 0
-    links: int = 0
+    special: int = 0
     hidden: int = 0
     turned: int = 0
 
@@ -46,7 +46,7 @@ def add_shard(
     Shards with names that are not UTF-8 are skipped, because they raise an error later.
     """
     starts, sample, data, sizes = (a.tobytes() for a in (scan.starts, scan.sample, scan.data, scan.sizes))
-    unread = (scan.closed, scan.trailing, scan.links, scan.hidden)
+    unread = (scan.closed, scan.trailing, scan.special, scan.hidden)
     facts = _Facts(record, scan.keys, scan.parts, starts, sample, data, sizes, *unread, turned)
     with contextlib.suppress(UnicodeEncodeError):
         units.add(path, msgspec.msgpack.encode(facts), flush=flush)
@@ -67,7 +67,7 @@ def _scan(facts: _Facts) -> ShardScan:
     sample = np.frombuffer(facts.sample, np.int32)
     if len(starts) != len(facts.keys) + 1 or {len(sample), len(data), len(sizes)} != {len(facts.parts)}:
         raise ValueError("columns of different lengths")
-    found = (None, facts.closed, facts.trailing, facts.links, facts.hidden)
+    found = (None, facts.closed, facts.trailing, facts.special, facts.hidden)
     return ShardScan(facts.keys, starts, sample, facts.parts, data, sizes, *found)
 
 

@@ -23,7 +23,7 @@ class Unread(NamedTuple):
 
     closed: bool = True
     trailing: int = 0
-    links: int = 0
+    special: int = 0
     strays: Strays = Strays()
     halves: Halves = Halves()
     doubled: int = 0
@@ -33,26 +33,26 @@ class Unread(NamedTuple):
         """Return what a scan found in a shard, given the result of `samples_of`."""
         from feedmill.formats.tar.strays import doubled_of, halves_of
 
-        return cls(scan.closed, scan.trailing, scan.links, strays, halves_of(scan), doubled_of(scan))
+        return cls(scan.closed, scan.trailing, scan.special, strays, halves_of(scan), doubled_of(scan))
 
     def row(self) -> list[Any]:
         """Return its form in JSON."""
-        return [self.closed, self.trailing, self.links, list(self.strays), list(self.halves), self.doubled]
+        return [self.closed, self.trailing, self.special, list(self.strays), list(self.halves), self.doubled]
 
     @classmethod
     def stored(cls, row: Sequence[Any]) -> Unread:
         """Return what `row` returned."""
-        closed, trailing, links, strays, halves, doubled = row
-        return cls(closed, trailing, links, Strays(*strays), Halves(*halves), doubled)
+        closed, trailing, special, strays, halves, doubled = row
+        return cls(closed, trailing, special, Strays(*strays), Halves(*halves), doubled)
 
     def remarks(self, folder: str = "FOLDER") -> list[str]:
         """Return a message for each of them, without the name of the shard; `folder` is that of the dataset."""
         out = [] if self.closed else ["no end-of-archive marker; it may lack samples"]
         if self.trailing:
             out.append(f"data follows the end-of-archive marker ({self.trailing:,} bytes); its samples are not read")
-        if self.links:
+        if self.special:
             fix = "Write the tar again with 'tar --hard-dereference --dereference'."
-            out.append(f"parts that are hard or symbolic links are not read: {self.links:,}. {fix}")
+            out.append(f"parts that are links, devices or pipes are not read: {self.special:,}. {fix}")
         if self.doubled:
             fix = "Rename them, or rewrite the shard; 'feedmill check' lists them."
             out.append(f"of parts that a sample has twice, only the last is read: {self.doubled:,} are not. {fix}")

@@ -26,7 +26,7 @@ _DIGITS = 20  # of numbers up to 2^64
 _REGULAR = b"0\x007S"
 _SKIPPED = re.compile(r"__[^/]*__(?:/|$)")
 _NO_DATA = b"123456"
-_LINKS = b"12"
+_SPECIAL = b"12346"
 
 
 class Member(NamedTuple):
@@ -39,7 +39,7 @@ class Member(NamedTuple):
         end: offset of the next header.
         sparse: (offset, length) of the stored pieces of a sparse file, which follow each other from `data` on; None for
             an ordinary file.
-        link: whether it is a hard or symbolic link.
+        special: whether it is neither a file nor a folder, but a link, a device or a pipe.
     """
 
     start: int
@@ -49,7 +49,7 @@ class Member(NamedTuple):
     name: str
     regular: bool
     sparse: tuple[tuple[int, int], ...] | None = None
-    link: bool = False
+    special: bool = False
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class ShardScan:
         closed: whether the end-of-archive marker was found.
         trailing: bytes from the first one behind the marker that is not zero to the end of the file, as in two
             concatenated tars; tar readers stop at the marker.
-        links: number of hard and symbolic links whose names are those of parts; they are skipped.
+        special: number of links, devices and pipes whose names are those of parts; they are skipped.
         hidden: number of AppleDouble files at the top (``._x.jpg``); they are skipped, as all dot files at the top.
     """
 
@@ -79,7 +79,7 @@ class ShardScan:
     problem: DataError | None = None
     closed: bool = True
     trailing: int = 0
-    links: int = 0
+    special: int = 0
     hidden: int = 0
 
 
@@ -192,7 +192,7 @@ def _member(
     if sparse is not None and not fits(sparse, size, stop - data):
         raise bad_header(position)
     start = position if pending.start is None else pending.start
-    return Member(start, data, size, stop, name.decode("utf-8", "surrogateescape"), regular, sparse, kind in _LINKS)
+    return Member(start, data, size, stop, name.decode("utf-8", "surrogateescape"), regular, sparse, kind in _SPECIAL)
 
 
 def expand(buffer: memoryview | bytes, member: Member) -> bytes:
@@ -250,16 +250,16 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
     data: list[int] = []
     sizes: list[int] = []
     headers: list[int] = []
-    last, problem, end, links, hidden = None, None, 0, 0, 0
+    last, problem, end, special, hidden = None, None, 0, 0, 0
     try:
         for member in walk(view, headers=headers):
             end = member.end
-            name = sample_name(member.name) if member.regular or member.link else None
+            name = sample_name(member.name) if member.regular or member.special else None
             if name is None:
                 hidden += member.regular and member.name.startswith("._")
                 continue
-            if member.link:
-                links += 1
+            if member.special:
+                special += 1
                 continue
             if name[0] != last:
                 last = name[0]
@@ -284,7 +284,7 @@ def scan_reference(buffer: npt.NDArray[np.uint8]) -> ShardScan:
         np.asarray(sizes, np.int64),
         problem,
         closed,
-        links=links,
+        special=special,
         hidden=hidden,
     )
 
@@ -598,7 +598,7 @@ def _key_length(name, n):  # type: ignore[no-untyped-def]
 def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, name):  # type: ignore[no-untyped-def]
     """Walk from state[0].
 
-    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, links, hidden].
+    state = [position, samples, parts, bytes in keys, bytes in parts, length of last key, special, hidden].
 
     `found` is for the fields of one member: path offset, path length, size, whether the path is a GNU long name.
     """
@@ -608,9 +608,8 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
         at = start
         found[:] = -1
         found[3] = 0
-        extended = False
         while True:
-            if at == size_all and not extended:
+            if at == size_all and at == start:
                 return _OPEN
             if at + 512 > size_all:
                 return _OTHER
@@ -618,7 +617,7 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
                 for i in range(at, at + 512):
                     if buf[i] != 0:
                         return _OTHER
-                return _OTHER if extended else _DONE
+                return _OTHER if at > start else _DONE
             if not _checksum_holds(buf, words, at):
                 return _OTHER
             kind = buf[at + 156]
@@ -637,7 +636,6 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
                     found[3] = 1
                 elif kind != 75 and not _pax(buf, at + 512, stop, found):
                     return _OTHER
-                extended = True
                 at += 512 + (size + 511) // 512 * 512
                 continue
             break
@@ -649,15 +647,17 @@ def _scan(buf, words, state, found, starts, sample, data, sizes, keys, parts, na
         if found[2] >= 0:
             size = found[2]
         regular = kind == 48 or kind == 55 or (kind == 0 and not (n > 0 and name[n - 1] == 47))
+        empty = 49 <= kind <= 54
         stored = size
-        if 49 <= kind <= 54 or (kind == 0 and not regular):
+        if empty or (kind == 0 and not regular):
             stored = 0
         stop = at + 512 + (stored + 511) // 512 * 512
         if stop > size_all:
             return _OTHER
-        key = _key_length(name, n) if regular else 0
-        if (kind == 49 or kind == 50) and _key_length(name, n) > 0:
-            state[6] += 1
+        key = _key_length(name, n)
+        if not regular:
+            state[6] += key > 0 and empty and kind != 53
+            key = 0
         if regular and n > 1 and name[0] == 46 and name[1] == 95 and key == 0:  # "._x" at the top: AppleDouble
             state[7] += 1
         if key > 0:
@@ -714,7 +714,7 @@ def scan_compiled(buffer: npt.NDArray[np.uint8]) -> ShardScan | None:
         data[:m].copy(),
         sizes[:m].copy(),
         closed=status == _DONE,
-        links=int(state[6]),
+        special=int(state[6]),
         hidden=int(state[7]),
     )
 
