@@ -89,8 +89,11 @@ def test_a_network_whose_results_depend_on_the_batch_reads_one_text_at_a_time() 
     model = opened(f"model:{GOLDEN}/quantized")
     assert np.abs(model.scores(TEXTS) - np.array(EXPECTED["quantized"]["scores"])).max() < TOLERANCE
     assert (model.counts.alone, model.counts.padding) == (len(TEXTS), 0)
-    vectors = opened(f"model:{GOLDEN}/quantized", vectors=True).vectors(TEXTS)
-    assert np.abs(vectors - np.array(EXPECTED["quantized"]["vectors"])).max() < TOLERANCE
+    embedder = opened(f"model:{GOLDEN}/quantized", vectors=True)
+    vectors = embedder.vectors(TEXTS)
+    assert np.array_equal(vectors, np.concatenate([embedder.vectors([text]) for text in TEXTS]))
+    # A processor with another instruction for products of bytes rounds a value to the next of 255 steps.
+    assert np.abs(vectors - np.array(EXPECTED["quantized"]["vectors"])).max() < 5e-3
     model.alone, model.cap = False, CPU_TOKENS
     assert np.abs(model.scores(TEXTS) - np.array(EXPECTED["quantized"]["scores"])).max() > 100 * TOLERANCE
     assert "one document at a time" in of_model(asdict(opened(f"model:{GOLDEN}/quantized").counts) | {"alone": 1})

@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,6 +176,30 @@ def test_closing_early_ends_the_workers(function, tmp_path, monkeypatch, capfd):
     if function is not working.ignore_and_sleep:
         assert list(tmp_path.iterdir()) == []  # they had time to clean up
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_signal_that_meets_the_hook_of_finalizers_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pool repeats its signal, and what is raised in the hook itself is ignored, too."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def signalled(thread: threading.Thread) -> None:
+        processes._stopping = False  # as after the pause, which a busy machine makes as long
+        os.kill(os.getpid(), signal.SIGTERM)
+        start(thread)
+        started.append(thread)
+
+    monkeypatch.setattr(processes, "_working", True)
+    monkeypatch.setattr(processes, "_stopping", True)
+    monkeypatch.setattr(threading.Thread, "start", signalled)
+    before = signal.signal(signal.SIGTERM, processes._stop)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            processes._unraisable(print, SimpleNamespace(exc_value=SystemExit(processes._STOPPED)))
+            time.sleep(60)
+        started[0].join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "_unraisable" not in [entry.name for entry in caught.traceback]
 
 
 def test_a_worker_that_has_ended_does_not_keep_another_from_cleaning_up(tmp_path, monkeypatch):

@@ -212,12 +212,12 @@ def begin(
         main.load()
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
+def _stop(_number: int, frame: FrameType | None) -> None:
     global _stopping
     if not _working:
         os._exit(1)
     # The pool repeats SIGTERM when another worker has ended, which must not interrupt the function's cleaning up.
-    if not _stopping:
+    if not _stopping and not _ignored(frame):
         _stopping = True
         raise SystemExit(_STOPPED)
 
@@ -227,14 +227,26 @@ def _unraisable(shown: Callable[[Any], object], ignored: Any) -> None:
 
     Python ignores what these raise, and the function would continue.
     """
-    global _stopping
     if not isinstance(ignored.exc_value, SystemExit) or ignored.exc_value.code is not _STOPPED:
         shown(ignored)
         return
+    threading.Thread(target=_stop_again, daemon=True).start()
+
+
+def _stop_again() -> None:
+    global _stopping
+    time.sleep(_AGAIN)
     _stopping = False
-    again = threading.Timer(_AGAIN, os.kill, (os.getpid(), signal.SIGTERM))
-    again.daemon = True
-    again.start()
+    while not _stopping:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_AGAIN)
+
+
+def _ignored(frame: FrameType | None) -> bool:
+    """Return whether Python would ignore what is raised here, too: on a busy machine signals meet `_unraisable`."""
+    while frame is not None and frame.f_code is not _unraisable.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _follow_parent() -> None:
