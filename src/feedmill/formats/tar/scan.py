@@ -51,7 +51,7 @@ class Unread(NamedTuple):
         if self.trailing:
             out.append(f"data follows the end-of-archive marker ({self.trailing:,} bytes); its samples are not read")
         if self.special:
-            fix = "Write the tar again with 'tar --hard-dereference --dereference'."
+            fix = "For links, write the tar again with 'tar --hard-dereference --dereference'."
             out.append(f"parts that are links, devices or pipes are not read: {self.special:,}. {fix}")
         if self.doubled:
             fix = "Rename them, or rewrite the shard; 'feedmill check' lists them."
